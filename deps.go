@@ -1,0 +1,33 @@
+//go:build deps
+package main
+import (
+ _ "github.com/cockroachdb/errors"
+ _ "github.com/google/go-cmp/cmp"
+ _ "github.com/openshift/api/apps/v1"
+ _ "github.com/sirupsen/logrus"
+ _ "github.com/spf13/cobra"
+ _ "github.com/spf13/pflag"
+ _ "github.com/stretchr/testify/require"
+ _ "github.com/vmware-tanzu/velero/pkg/apis/velero/v2alpha1"
+ _ "github.com/vmware-tanzu/velero/pkg/plugin/framework"
+ _ "github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
+ _ "github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt/process"
+ _ "github.com/vmware-tanzu/velero/pkg/util/collections"
+ _ "github.com/vmware-tanzu/velero/pkg/podvolume"
+ _ "github.com/vmware-tanzu/velero/pkg/builder"
+ _ "github.com/vmware-tanzu/velero/pkg/label"
+ _ "github.com/vmware-tanzu/velero/pkg/kuberesource"
+ _ "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+ _ "k8s.io/cli-runtime/pkg/printers"
+ _ "k8s.io/cli-runtime/pkg/genericclioptions"
+ _ "k8s.io/client-go/kubernetes"
+ _ "k8s.io/client-go/tools/watch"
+ _ "k8s.io/kubelet/pkg/cri/streaming/remotecommand"
+ _ "k8s.io/utils/clock/testing"
+ _ "sigs.k8s.io/controller-runtime/pkg/client/fake"
+ _ "sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+ _ "sigs.k8s.io/controller-runtime/pkg/envtest"
+ _ "golang.org/x/sync/errgroup"
+ _ "golang.org/x/term"
+)
+func main() {}
