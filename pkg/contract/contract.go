@@ -23,8 +23,6 @@ const (
 	// DeploymentConfig is held inherits it (library-go pkg/apps/appsutil/util.go, MakeDeployment), so never select
 	// ReplicationControllers by it.
 	ReplicasModifiedLabel = "oadp.openshift.io/replicas-modified"
-	// EventRestoreLabel is on the events that phase two writes, so that one list finds those of a restore.
-	EventRestoreLabel = "oadp.openshift.io/event-of-restore"
 )
 
 // Annotations.
@@ -41,9 +39,6 @@ const (
 	RestoreUIDAnnotation = "oadp.openshift.io/restore-uid"
 	// DeploymentConfigAnnotation is on a detached pod: the name of its DeploymentConfig.
 	DeploymentConfigAnnotation = "oadp.openshift.io/deploymentconfig"
-	// DeploymentAnnotation is on a detached pod: the value its label `deployment` had (the name of its
-	// ReplicationController). It is what a pod gets back when its DeploymentConfig turns out not to be restored.
-	DeploymentAnnotation = "oadp.openshift.io/deployment"
 	// ResumeAnnotation on a Restore overrides the setting `resume` for that restore.
 	ResumeAnnotation = "oadp.openshift.io/dc-resume"
 	// StockBackupAnnotation is put on pods and DeploymentConfigs at backup by the openshift-velero-plugin (since
@@ -72,6 +67,9 @@ const (
 	DeployerPodForLabel = "openshift.io/deployer-pod-for.name"
 	// PodDeploymentConfigAnnotation is on a DeploymentConfig's pods and ReplicationControllers: the name of the DeploymentConfig.
 	PodDeploymentConfigAnnotation = "openshift.io/deployment-config.name"
+	// PodDeploymentAnnotation is on a DeploymentConfig's pods: the name of the ReplicationController that made them. A pod
+	// whose DeploymentConfig turns out not to be restored gets its label `deployment` back from here.
+	PodDeploymentAnnotation = "openshift.io/deployment.name"
 	// LatestVersionAnnotation is on a ReplicationController: the version of the DeploymentConfig it was made for, decimal.
 	LatestVersionAnnotation = "openshift.io/deployment-config.latest-version"
 	// DeploymentPhaseAnnotation is on a ReplicationController: New, Pending, Running, Complete or Failed.
