@@ -1,0 +1,227 @@
+package disconnect
+
+import (
+	"fmt"
+
+	ocpappsv1 "github.com/openshift/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
+)
+
+// DCFacts is what the decision on a DeploymentConfig rests on.
+type DCFacts struct {
+	// Backup is the DeploymentConfig as it stands in the backup; Item as it is now, after the actions of other plugins.
+	Backup, Item *ocpappsv1.DeploymentConfig
+	// Live is what the target namespace held under its name before this restore.
+	Live LiveDC
+	// Update is true when the restore's existingResourcePolicy makes Velero patch existing objects.
+	Update bool
+	// DetachedPods of this DeploymentConfig by this restore, in the target namespace.
+	DetachedPods int
+	// Owner is this restore.
+	Owner Owner
+}
+
+// DCDecision is a Decision on a DeploymentConfig.
+type DCDecision struct {
+	Decision
+	// Originals are recorded when it is held, and given back when it is released.
+	Originals Originals
+	// HoldPaused is true when it must be held paused as well.
+	HoldPaused bool
+	// Operation is true when phase two must look at it.
+	Operation bool
+}
+
+// DecideDC decides what becomes of a DeploymentConfig.
+func DecideDC(f DCFacts) DCDecision {
+	decision := f.decide()
+	// The openshift-velero-plugin may still hold it after us, by its own rules. Phase two finds out.
+	decision.Operation = decision.Operation || f.Backup.Annotations[contract.StockBackupAnnotation] != "" ||
+		f.Owner.Marked(contract.ReplicasModifiedLabel, f.Item.Labels, f.Item.Annotations)
+	return decision
+}
+
+func (f DCFacts) decide() DCDecision {
+	switch {
+	case f.Live.Exists && f.Live.Replicas > 0:
+		return f.leaveLive(fmt.Sprintf("it was live before this restore with %d replicas", f.Live.Replicas))
+	case f.Live.Exists && !f.Update:
+		return DCDecision{
+			Decision:  Decision{Verdict: Untouched, Reason: fmt.Sprintf("it was in the cluster at 0 replicas and stays so; %d detached pods go when their data is in", f.DetachedPods)},
+			Operation: f.DetachedPods > 0,
+		}
+	case f.DetachedPods > 0:
+		return f.hold()
+	case f.Live.Exists:
+		return f.leaveLive("it was in the cluster at 0 replicas and no detached pod waits for it")
+	default:
+		return f.release("no detached pod waits for it")
+	}
+}
+
+// hold records the originals and says how to hold. A record that cannot be read is left as it is: phase two names it.
+func (f DCFacts) hold() DCDecision {
+	originals, err := f.originals()
+	decision := DCDecision{
+		Decision:   Decision{Verdict: Held, Reason: fmt.Sprintf("%d detached pods wait for data or hooks", f.DetachedPods)},
+		Originals:  originals,
+		HoldPaused: hasLifecycleHook(f.Backup),
+		Operation:  true,
+	}
+	if err != nil {
+		decision.Verdict, decision.Warn = Untouched, true
+		decision.Reason = fmt.Sprintf("it was backed up while held and its record cannot be read, so it stays as it is: %v", err)
+	}
+	return decision
+}
+
+// originals returns the values that the DeploymentConfig is to have in the end. A recorded original is never overwritten:
+// that of the live object wins, then that of the item, which another plugin or an earlier restore has left at 0.
+func (f DCFacts) originals() (Originals, error) {
+	if f.Live.Exists {
+		if recorded, ok, err := Recorded(f.Live.Annotations); ok || err != nil {
+			return recorded, err
+		}
+	}
+	for _, dc := range []*ocpappsv1.DeploymentConfig{f.Item, f.Backup} {
+		if dc.Spec.Replicas != 0 {
+			continue
+		}
+		if recorded, ok, err := Recorded(dc.Annotations); ok || err != nil {
+			return recorded, err
+		}
+	}
+	return Originals{Replicas: f.Backup.Spec.Replicas, Paused: f.Backup.Spec.Paused}, nil
+}
+
+// leaveLive keeps a live DeploymentConfig out of every hold, also of that of another plugin: under the policy update,
+// Velero would patch it into the live object (defect D14).
+func (f DCFacts) leaveLive(reason string) DCDecision {
+	if f.Update {
+		return f.release(reason)
+	}
+	return DCDecision{Decision: Decision{Verdict: Untouched, Reason: reason}}
+}
+
+// release gives a DeploymentConfig that carries marks its own values. What this restore's own hold by another plugin has
+// set is left to phase two, unless the object is live: then it must not reach it.
+func (f DCFacts) release(reason string) DCDecision {
+	marked := f.Item.Labels[contract.ReplicasModifiedLabel] != ""
+	_, recorded, err := Recorded(f.Item.Annotations)
+	switch {
+	case !marked && !recorded && err == nil:
+		return DCDecision{Decision: Decision{Verdict: Untouched, Reason: reason}}
+	case f.Backup.Labels[contract.ReplicasModifiedLabel] == "" && !f.Live.Exists:
+		return DCDecision{
+			Decision:  Decision{Verdict: Untouched, Reason: reason + "; another plugin holds it, phase two looks at that"},
+			Operation: true,
+		}
+	}
+	originals, err := f.originals()
+	if err != nil {
+		return DCDecision{
+			Decision:  Decision{Verdict: Untouched, Warn: true, Reason: fmt.Sprintf("it was backed up while held and its record cannot be read, so it stays as it is: %v", err)},
+			Operation: true,
+		}
+	}
+	return DCDecision{
+		Decision:  Decision{Verdict: Released, Reason: reason + "; marks of an earlier hold are removed and its own values given back"},
+		Originals: originals,
+	}
+}
+
+// hasLifecycleHook tells whether a rollout runs a pod before, between or after (library-go appsutil; deployer). Such a
+// pod may mount the volumes that are still empty, and a failed one leaves the DeploymentConfig at 0 pods for good (D10).
+func hasLifecycleHook(dc *ocpappsv1.DeploymentConfig) bool {
+	if p := dc.Spec.Strategy.RecreateParams; p != nil && (p.Pre != nil || p.Mid != nil || p.Post != nil) {
+		return true
+	}
+	p := dc.Spec.Strategy.RollingParams
+	return p != nil && (p.Pre != nil || p.Post != nil)
+}
+
+// Apply carries the decision out on the item, in place. Untouched items are not changed.
+func (d DCDecision) Apply(item *unstructured.Unstructured, owner Owner) error {
+	switch d.Verdict {
+	case Held:
+		if err := setScale(item, 0, d.HoldPaused); err != nil {
+			return err
+		}
+		owner.mark(item, contract.ReplicasModifiedLabel)
+		for key, value := range d.Originals.Annotations() {
+			setAnnotation(item, key, value)
+		}
+	case Released:
+		if err := setScale(item, d.Originals.Replicas, d.Originals.Paused); err != nil {
+			return err
+		}
+		removeKeys(item, HeldLabels, HeldAnnotations)
+	}
+	return nil
+}
+
+// setScale sets replicas and paused. An absent paused that is to be false stays absent: what is not set is not ours.
+func setScale(item *unstructured.Unstructured, replicas int32, paused bool) error {
+	if err := unstructured.SetNestedField(item.Object, int64(replicas), "spec", "replicas"); err != nil {
+		return fmt.Errorf("set spec.replicas: %w", err)
+	}
+	if _, set, _ := unstructured.NestedFieldNoCopy(item.Object, "spec", "paused"); !set && !paused {
+		return nil
+	}
+	if err := unstructured.SetNestedField(item.Object, paused, "spec", "paused"); err != nil {
+		return fmt.Errorf("set spec.paused: %w", err)
+	}
+	return nil
+}
+
+// MapTriggers makes the image triggers of a DeploymentConfig follow the restore's namespace mapping, in place: a trigger
+// that names a mapped namespace gets that namespace's target, whatever the mapping of the DeploymentConfig itself is
+// (defect D13: the openshift-velero-plugin gives it the latter). It tells whether it changed anything.
+//
+// The names are read from the item as it stands in the backup, so that a wrong change by a plugin that ran before is
+// put right too.
+func MapTriggers(item, fromBackup *unstructured.Unstructured, mapping map[string]string) (bool, error) {
+	if len(mapping) == 0 {
+		return false, nil
+	}
+	before, ok, err := unstructured.NestedSlice(fromBackup.Object, "spec", "triggers")
+	if err != nil || !ok {
+		return false, err
+	}
+	triggers, ok, err := unstructured.NestedSlice(item.Object, "spec", "triggers")
+	if err != nil || !ok || len(triggers) != len(before) {
+		return false, err
+	}
+	changed := false
+	for i := range triggers {
+		source := triggerNamespace(before[i])
+		if source == "" {
+			continue
+		}
+		target := source
+		if mapped, ok := mapping[source]; ok {
+			target = mapped
+		}
+		if triggerNamespace(triggers[i]) != target {
+			if err := unstructured.SetNestedField(triggers[i].(map[string]any), target, "imageChangeParams", "from", "namespace"); err != nil {
+				return false, fmt.Errorf("set the namespace of trigger %d: %w", i, err)
+			}
+			changed = true
+		}
+	}
+	if !changed {
+		return false, nil
+	}
+	return true, unstructured.SetNestedSlice(item.Object, triggers, "spec", "triggers")
+}
+
+func triggerNamespace(trigger any) string {
+	fields, ok := trigger.(map[string]any)
+	if !ok {
+		return ""
+	}
+	namespace, _, _ := unstructured.NestedString(fields, "imageChangeParams", "from", "namespace")
+	return namespace
+}
