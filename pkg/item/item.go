@@ -1,0 +1,56 @@
+// Package item decodes the items that Velero hands to actions. Items are read through typed copies and edited as
+// unstructured content, never written back from a typed one: that would add a status and creationTimestamp, and drop the
+// fields that the pinned type does not know.
+package item
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/vmware-tanzu/velero/pkg/plugin/velero"
+
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
+)
+
+// ErrIncomplete is returned for a call of Velero that lacks the item, the item as backed up or the restore.
+var ErrIncomplete = errors.New("velero called the action without an item, its original or a restore")
+
+// Check tells whether a call is complete.
+func Check(input *velero.RestoreItemActionExecuteInput) error {
+	if input == nil || input.Item == nil || input.ItemFromBackup == nil || input.Restore == nil {
+		return ErrIncomplete
+	}
+	return nil
+}
+
+// Read returns a typed copy of an item. The item is not changed.
+func Read[T any](source runtime.Unstructured) (*T, error) {
+	typed := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(source.UnstructuredContent(), typed); err != nil {
+		return nil, fmt.Errorf("read the item as %T: %w", typed, err)
+	}
+	return typed, nil
+}
+
+// Edit returns a deep copy of an item to be edited, so that the caller's stays as it is.
+func Edit(source runtime.Unstructured) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: runtime.DeepCopyJSON(source.UnstructuredContent())}
+}
+
+// LogDecision writes the one line that an action logs for an item.
+func LogDecision(log logrus.FieldLogger, decision disconnect.Decision) {
+	log = log.WithFields(logrus.Fields{contract.LogDecision: string(decision.Verdict), contract.LogReason: decision.Reason})
+	switch {
+	case decision.Warn:
+		log.Warn("Decided on the item")
+	case decision.Verdict == disconnect.Untouched:
+		log.Debug("Decided on the item")
+	default:
+		log.Info("Decided on the item")
+	}
+}
