@@ -2,13 +2,26 @@ package bed
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
-	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// startTimeout bounds Start. Alone on two cores a bed takes about 8 seconds.
+	startTimeout = 3 * time.Minute
+	// pollInterval is how often a state is looked at that has to be waited for.
+	pollInterval = 50 * time.Millisecond
 )
 
 // DefaultVeleroNamespace is where Velero's objects live unless Options says otherwise.
@@ -16,7 +29,7 @@ const DefaultVeleroNamespace = "velero"
 
 // Options says what a bed consists of. The zero value is a control plane, S3 and Velero with the plugin for AWS only.
 type Options struct {
-	// CRDDirs are directories (or files) with CustomResourceDefinitions in YAML or JSON; CRDs are more of them. All are
+	// CRDDirs are directories or files with CustomResourceDefinitions in YAML or JSON; CRDs are more of them. All are
 	// created and Established before Velero starts, because its discovery is refreshed every 5 minutes only.
 	CRDDirs []string
 	CRDs    []*apiextensionsv1.CustomResourceDefinition
@@ -44,123 +57,282 @@ type Options struct {
 	KeepDir bool
 }
 
-// Bed is a running test bed. All methods may be called from several goroutines, except that the methods which start or
-// stop Velero exclude one another.
-type Bed struct{}
+// Bed is a running test bed. All methods may be called from several goroutines at once.
+type Bed struct {
+	opts     Options
+	dir      string
+	binaries Binaries
+	crew     *crew
+	ca       *authority
+
+	apiServer, metrics, s3 *port
+	ports                  []*port
+
+	kubeconfig string
+	config     *rest.Config
+	client     client.Client
+
+	kubeconfigs struct {
+		sync.Mutex
+		count int
+	}
+	velero veleroServer
+
+	stop sync.Once
+}
 
 // Start brings up a bed and returns when it can be used: the API server is ready, the controllers run, the CRDs are
 // Established and, with Velero, its backup location is Available. ctx bounds the start only (at most startTimeout in any
-// case); the bed then lives until Stop. On an error nothing is left behind, and the error holds the tail of the log of the
-// component that failed.
-func Start(ctx context.Context, opts Options) (*Bed, error) { panic("not yet") }
+// case, building the tools not counted); the bed then lives until Stop. On an error nothing is left behind, and the error
+// holds the tail of the log of the component that failed.
+func Start(ctx context.Context, opts Options) (*Bed, error) {
+	if err := supported(); err != nil {
+		return nil, err
+	}
+	if opts.Log == nil {
+		opts.Log = func(string, ...any) {}
+	}
+	if opts.VeleroNamespace == "" {
+		opts.VeleroNamespace = DefaultVeleroNamespace
+	}
+	binaries, err := Tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if opts.VeleroServer != "" {
+		binaries.Velero = opts.VeleroServer
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "dr-test-bed-")
+	if err != nil {
+		return nil, err
+	}
+	b := &Bed{opts: opts, dir: dir, binaries: binaries}
+	if err := b.bringUp(ctx); err != nil {
+		b.Stop()
+		return nil, fmt.Errorf("start the test bed: %w", err)
+	}
+	return b, nil
+}
+
+func (b *Bed) bringUp(ctx context.Context) error {
+	start := time.Now()
+	lap := func(what string) { b.opts.Log("test bed: %s after %.1f s", what, time.Since(start).Seconds()) }
+
+	if err := b.prepare(); err != nil {
+		return err
+	}
+	var crds []*apiextensionsv1.CustomResourceDefinition
+	for _, path := range b.opts.CRDDirs {
+		more, err := readCRDs(path)
+		if err != nil {
+			return fmt.Errorf("read CRDs: %w", err)
+		}
+		crds = append(crds, more...)
+	}
+	for _, crd := range b.opts.CRDs {
+		crds = append(crds, crd.DeepCopy()) // the caller's stay as they are
+	}
+	apiServer, err := b.startAPIServer()
+	if err != nil {
+		return err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	var manifests *installation
+	if !b.opts.WithoutVelero { // needs no API server yet
+		storage, err := b.startS3()
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return b.awaitS3(groupCtx, storage) })
+		group.Go(func() (err error) {
+			manifests, err = b.renderInstallation(groupCtx)
+			return err
+		})
+	}
+	group.Go(func() error { return b.awaitAPIServer(groupCtx, apiServer) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	lap("etcd and kube-apiserver ready")
+	if manifests != nil {
+		crds = append(crds, manifests.crds...)
+	}
+
+	controllers, err := b.startControllerManager()
+	if err != nil {
+		return err
+	}
+	group, groupCtx = errgroup.WithContext(ctx)
+	group.Go(func() error { return b.awaitControllers(groupCtx, controllers) })
+	group.Go(func() error { return b.installCRDs(groupCtx, crds) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	lap("kube-controller-manager and CRDs ready")
+	if b.opts.WithoutVelero {
+		return nil
+	}
+	if err := b.install(ctx, manifests); err != nil {
+		return err
+	}
+	if err := b.StartVelero(ctx); err != nil {
+		return err
+	}
+	lap("Velero ready")
+	return nil
+}
+
+// prepare makes what needs no process: folders, keys, ports and the administrator's configuration; and the watchdog.
+func (b *Bed) prepare() (err error) {
+	for _, folder := range []string{"logs", "tmp", "home"} {
+		if err := os.Mkdir(b.path(folder), 0o700); err != nil {
+			return err
+		}
+	}
+	removed := b.dir
+	if b.opts.KeepDir {
+		removed = ""
+	}
+	dog, err := startWatchdog(removed)
+	if err != nil {
+		return err
+	}
+	b.crew = &crew{logDir: b.path("logs"), watchdog: dog}
+	for _, p := range []**port{&b.apiServer, &b.metrics, &b.s3} {
+		if *p, err = reservePort(); err != nil {
+			return err
+		}
+		b.ports = append(b.ports, *p)
+	}
+	if b.ca, err = writePKI(b.path("pki")); err != nil {
+		return err
+	}
+	return b.makeAdministrator()
+}
 
 // ForTest is Start for a single test: it fails the test when the bed does not come up, stops the bed when the test ends, and
 // prints Logs if the test has failed by then.
-func ForTest(t testing.TB, opts Options) *Bed { panic("not yet") }
+func ForTest(t testing.TB, opts Options) *Bed {
+	t.Helper()
+	if opts.Log == nil {
+		opts.Log = t.Logf
+	}
+	b, err := Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(b.Logs())
+		}
+		b.Stop()
+	})
+	return b
+}
 
 // Stop kills every process of the bed and removes its directory. It may be called more than once, also while another
-// method runs.
-func (b *Bed) Stop() {}
+// method runs. What could not be cleaned up is told to Options.Log.
+func (b *Bed) Stop() {
+	b.stop.Do(func() {
+		var errs []error
+		if b.crew != nil {
+			errs = append(errs, b.crew.close())
+		}
+		if b.opts.KeepDir {
+			b.opts.Log("test bed: its logs are kept in %s", b.path("logs"))
+		} else {
+			errs = append(errs, b.removeDir())
+		}
+		if b.crew != nil {
+			errs = append(errs, b.crew.watchdog.end())
+		}
+		for _, p := range b.ports {
+			errs = append(errs, p.release())
+		}
+		if err := errors.Join(errs...); err != nil {
+			b.opts.Log("test bed: stop: %v", err)
+		}
+	})
+}
+
+// removeDir removes the bed's directory. Killed grandchildren (plugins) die at their own time and may write until then, so it
+// tries again for a while.
+func (b *Bed) removeDir() error {
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	return poll(ctx, "remove "+b.dir, func(context.Context) error { return os.RemoveAll(b.dir) })
+}
 
 // Dir is the bed's temporary directory.
-func (b *Bed) Dir() string { panic("not yet") }
+func (b *Bed) Dir() string { return b.dir }
 
 // Client reads and writes as the administrator (group system:masters). It does not cache. Its scheme knows the
 // types of client-go, apiextensions, Velero (v1 and v2alpha1) and apps.openshift.io/v1.
-func (b *Bed) Client() client.Client { panic("not yet") }
+func (b *Bed) Client() client.Client { return b.client }
 
 // RESTConfig is the administrator's configuration: a new copy at each call, without a client-side rate limit. Set UserAgent
 // on it to find one's own requests in AuditEvents.
-func (b *Bed) RESTConfig() *rest.Config { panic("not yet") }
+func (b *Bed) RESTConfig() *rest.Config { return rest.CopyConfig(b.config) }
 
 // Kubeconfig is the path of the administrator's kubeconfig.
-func (b *Bed) Kubeconfig() string { panic("not yet") }
-
-// KubeconfigFor makes a kubeconfig for a user (with a client certificate) and returns its path. Such a user has the
-// rights that RBAC gives to its name and groups: none to begin with.
-func (b *Bed) KubeconfigFor(user string, groups ...string) (string, error) { panic("not yet") }
+func (b *Bed) Kubeconfig() string { return b.kubeconfig }
 
 // VeleroNamespace is the namespace of Velero's objects.
-func (b *Bed) VeleroNamespace() string { panic("not yet") }
+func (b *Bed) VeleroNamespace() string { return b.opts.VeleroNamespace }
 
-// Velero runs the Velero CLI as the administrator and returns its standard output. It is killed after cliTimeout, or
-// earlier with ctx. The error carries the command line and standard error.
-func (b *Bed) Velero(ctx context.Context, args ...string) (stdout string, err error) {
-	panic("not yet")
+func (b *Bed) path(elements ...string) string {
+	return filepath.Join(append([]string{b.dir}, elements...)...)
 }
 
-// CreateBackup runs `velero backup create name args…` and returns once the Backup exists.
-func (b *Bed) CreateBackup(ctx context.Context, name string, args ...string) error { panic("not yet") }
-
-// WaitBackup waits until the Backup has ended, well or not, and returns it. Without a deadline in ctx it waits waitTimeout.
-// The error says in which phase the Backup was when time ran out.
-func (b *Bed) WaitBackup(ctx context.Context, name string) (*velerov1.Backup, error) {
-	panic("not yet")
+// environment is that of every child: nothing of the caller's that could lead it astray (another kubeconfig, a proxy, cloud
+// credentials), and temporary files where Stop finds them. Velero keeps credentials in TMPDIR.
+func (b *Bed) environment(more ...string) []string {
+	env := []string{
+		"PATH=" + os.Getenv("PATH"),
+		"HOME=" + b.path("home"),
+		"TMPDIR=" + b.path("tmp"),
+	}
+	if dir, ok := os.LookupEnv("GOCOVERDIR"); ok { // for a plugin built with -cover
+		env = append(env, "GOCOVERDIR="+dir)
+	}
+	return append(env, more...)
 }
 
-// Backup is CreateBackup and WaitBackup. A Backup that ended Failed or PartiallyFailed is no error: look at its phase.
-func (b *Bed) Backup(ctx context.Context, name string, args ...string) (*velerov1.Backup, error) {
-	panic("not yet")
+// poll calls check until it returns nil or a final error, or ctx ends; then the error says what it was waiting for and what
+// check said last.
+func poll(ctx context.Context, what string, check func(context.Context) error) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	var last error
+	for {
+		err := check(ctx)
+		var end finalError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &end):
+			return fmt.Errorf("%s: %w", what, end.error)
+		case last == nil || ctx.Err() == nil:
+			last = err // not what only says that time ran out, if there is better
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w: %w", what, context.Cause(ctx), last)
+		case <-ticker.C:
+		}
+	}
 }
 
-// CreateRestore runs `velero restore create name args…` (args name the backup: --from-backup) and returns once the Restore exists.
-func (b *Bed) CreateRestore(ctx context.Context, name string, args ...string) error { panic("not yet") }
+// A finalError ends poll.
+type finalError struct{ error }
 
-// WaitRestore is WaitBackup for a Restore.
-func (b *Bed) WaitRestore(ctx context.Context, name string) (*velerov1.Restore, error) {
-	panic("not yet")
+// copyFile copies an executable, so that the copy stays what it is when the original is rebuilt.
+func copyFile(to, from string, mode fs.FileMode) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, mode)
 }
-
-// Restore is CreateRestore and WaitRestore, see Backup.
-func (b *Bed) Restore(ctx context.Context, name string, args ...string) (*velerov1.Restore, error) {
-	panic("not yet")
-}
-
-// DescribeBackup is what `velero backup describe name --details` prints.
-func (b *Bed) DescribeBackup(ctx context.Context, name string) (string, error) { panic("not yet") }
-
-// DescribeRestore is what `velero restore describe name --details` prints.
-func (b *Bed) DescribeRestore(ctx context.Context, name string) (string, error) { panic("not yet") }
-
-// BackupLogs is the log of an ended backup, plugins' lines included.
-func (b *Bed) BackupLogs(ctx context.Context, name string) (string, error) { panic("not yet") }
-
-// RestoreLogs is the log of an ended restore, plugins' lines included.
-func (b *Bed) RestoreLogs(ctx context.Context, name string) (string, error) { panic("not yet") }
-
-// StopVelero ends the Velero server and its plugins with SIGTERM, and with SIGKILL what has not gone after some seconds.
-func (b *Bed) StopVelero(ctx context.Context) error { panic("not yet") }
-
-// StartVelero starts the Velero server after StopVelero and waits until it has validated its backup location anew.
-func (b *Bed) StartVelero(ctx context.Context) error { panic("not yet") }
-
-// RestartVelero kills the Velero server and its plugins with SIGKILL, as when its node dies, and starts it again.
-func (b *Bed) RestartVelero(ctx context.Context) error { panic("not yet") }
-
-// VeleroLog is everything that the Velero server has logged so far, over all its starts.
-func (b *Bed) VeleroLog() string { panic("not yet") }
-
-// ObjectDir is the directory that holds the objects of Velero's bucket as files: backups/<name>/<name>.tar.gz and so on
-// below its folder `backups`.
-func (b *Bed) ObjectDir() string { panic("not yet") }
-
-// Logs is the last lines of the log of every component, for a test that failed.
-func (b *Bed) Logs() string { panic("not yet") }
-
-// AuditEvent is one request that the API server has answered, or, for a watch that goes on, begun to answer.
-type AuditEvent struct {
-	Time        time.Time // when the request arrived
-	UserAgent   string
-	User        string // the authenticated user, or whom it impersonates
-	Verb        string // get, list, watch, create, update, patch, delete, deletecollection
-	APIGroup    string
-	Resource    string // empty for a request that is not for a resource, as /apis or /version
-	Subresource string
-	Namespace   string
-	Name        string
-	URI         string
-	Code        int // HTTP status
-}
-
-// AuditEvents are the requests that arrived at or after since, in the order in which they were answered.
-func (b *Bed) AuditEvents(since time.Time) ([]AuditEvent, error) { panic("not yet") }

@@ -1,0 +1,143 @@
+package bed
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// cliTimeout bounds one call of the Velero CLI. None of those made here waits for a backup or restore.
+	cliTimeout = time.Minute
+	// waitTimeout bounds the wait for the end of a backup or restore, where the caller sets no deadline.
+	waitTimeout = 2 * time.Minute
+)
+
+// Velero runs the Velero CLI as the administrator and returns its standard output. It is killed after cliTimeout, or
+// earlier with ctx. The error carries the command line and standard error.
+func (b *Bed) Velero(ctx context.Context, args ...string) (stdout string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, cliTimeout)
+	defer cancel()
+	global := []string{"--kubeconfig=" + b.kubeconfig, "--namespace=" + b.opts.VeleroNamespace}
+	cmd := exec.CommandContext(ctx, b.binaries.Velero, append(global, args...)...)
+	cmd.Env = b.environment()
+	cmd.Dir = b.dir
+	cmd.WaitDelay = time.Second
+	var out, errOut strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w (%w)", ctx.Err(), err)
+		}
+		return out.String(), fmt.Errorf("velero %s: %w\n%s", strings.Join(args, " "), err, errOut.String())
+	}
+	return out.String(), nil
+}
+
+// CreateBackup runs `velero backup create name args…` and returns once the Backup exists.
+func (b *Bed) CreateBackup(ctx context.Context, name string, args ...string) error {
+	_, err := b.Velero(ctx, append([]string{"backup", "create", name}, args...)...)
+	return err
+}
+
+// CreateRestore runs `velero restore create name args…` (args name the backup: --from-backup) and returns once the Restore
+// exists.
+func (b *Bed) CreateRestore(ctx context.Context, name string, args ...string) error {
+	_, err := b.Velero(ctx, append([]string{"restore", "create", name}, args...)...)
+	return err
+}
+
+// WaitBackup waits until the Backup has ended, well or not, and returns it. Without a deadline in ctx it waits waitTimeout.
+// The error says in which phase the Backup was when time ran out, or that Velero has died.
+func (b *Bed) WaitBackup(ctx context.Context, name string) (*velerov1.Backup, error) {
+	backup := &velerov1.Backup{}
+	err := b.waitEnd(ctx, name, backup, func() (phase string, ended bool) {
+		switch backup.Status.Phase {
+		case velerov1.BackupPhaseCompleted, velerov1.BackupPhasePartiallyFailed,
+			velerov1.BackupPhaseFailed, velerov1.BackupPhaseFailedValidation:
+			ended = true
+		}
+		return string(backup.Status.Phase), ended
+	})
+	return backup, err
+}
+
+// WaitRestore is WaitBackup for a Restore.
+func (b *Bed) WaitRestore(ctx context.Context, name string) (*velerov1.Restore, error) {
+	restore := &velerov1.Restore{}
+	err := b.waitEnd(ctx, name, restore, func() (phase string, ended bool) {
+		switch restore.Status.Phase {
+		case velerov1.RestorePhaseCompleted, velerov1.RestorePhasePartiallyFailed,
+			velerov1.RestorePhaseFailed, velerov1.RestorePhaseFailedValidation:
+			ended = true
+		}
+		return string(restore.Status.Phase), ended
+	})
+	return restore, err
+}
+
+// waitEnd reads object again and again until state says that it has ended.
+func (b *Bed) waitEnd(ctx context.Context, name string, object client.Object, state func() (phase string, ended bool)) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, waitTimeout)
+		defer cancel()
+	}
+	key := client.ObjectKey{Namespace: b.opts.VeleroNamespace, Name: name}
+	return poll(ctx, fmt.Sprintf("wait for the end of %T %s", object, name), func(ctx context.Context) error {
+		if err := b.client.Get(ctx, key, object); err != nil {
+			return err
+		}
+		phase, ended := state()
+		if ended {
+			return nil
+		}
+		if p := b.runningVelero(); p != nil {
+			if err := p.failure(); err != nil {
+				return finalError{fmt.Errorf("its phase is %q: %w", phase, err)}
+			}
+		}
+		return fmt.Errorf("its phase is %q", phase)
+	})
+}
+
+// Backup is CreateBackup and WaitBackup. A Backup that ended Failed or PartiallyFailed is no error: look at its phase.
+func (b *Bed) Backup(ctx context.Context, name string, args ...string) (*velerov1.Backup, error) {
+	if err := b.CreateBackup(ctx, name, args...); err != nil {
+		return nil, err
+	}
+	return b.WaitBackup(ctx, name)
+}
+
+// Restore is CreateRestore and WaitRestore, see Backup.
+func (b *Bed) Restore(ctx context.Context, name string, args ...string) (*velerov1.Restore, error) {
+	if err := b.CreateRestore(ctx, name, args...); err != nil {
+		return nil, err
+	}
+	return b.WaitRestore(ctx, name)
+}
+
+// DescribeBackup is what `velero backup describe name --details` prints.
+func (b *Bed) DescribeBackup(ctx context.Context, name string) (string, error) {
+	return b.Velero(ctx, "backup", "describe", name, "--details")
+}
+
+// DescribeRestore is what `velero restore describe name --details` prints.
+func (b *Bed) DescribeRestore(ctx context.Context, name string) (string, error) {
+	return b.Velero(ctx, "restore", "describe", name, "--details")
+}
+
+// BackupLogs is the log of an ended backup, plugins' lines included.
+func (b *Bed) BackupLogs(ctx context.Context, name string) (string, error) {
+	return b.Velero(ctx, "backup", "logs", name)
+}
+
+// RestoreLogs is the log of an ended restore, plugins' lines included.
+func (b *Bed) RestoreLogs(ctx context.Context, name string) (string, error) {
+	return b.Velero(ctx, "restore", "logs", name)
+}
