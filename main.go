@@ -1,0 +1,82 @@
+// Command velero-plugin-for-openshift-dr is a Velero plugin that brings OpenShift applications back after a disaster.
+// Started by Velero it serves its item actions; started by hand it runs a sub-command.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	"github.com/vmware-tanzu/velero/pkg/plugin/framework"
+
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/cli"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/postrestore"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/deploymentconfig"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/pod"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/replicationcontroller"
+)
+
+func main() {
+	if !startedByVelero() {
+		os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	serve()
+}
+
+// startedByVelero tells whether this process is a plugin: Velero's server passes the cookie of its plugin protocol, and
+// otherwise only its own flags, among which no sub-command can be told.
+func startedByVelero() bool {
+	handshake := framework.Handshake()
+	return os.Getenv(handshake.MagicCookieKey) == handshake.MagicCookieValue
+}
+
+// serve registers the actions, one line each, and answers Velero until it ends the process.
+func serve() {
+	shared := &parts{}
+	framework.NewServer().
+		BindFlags(pflag.CommandLine).
+		RegisterRestoreItemActionV2(contract.PodRestoreAction, shared.with(func(log logrus.FieldLogger, p *parts) any { return pod.New(log, p.facts, p.driver) })).
+		RegisterRestoreItemActionV2(contract.DeploymentConfigRestoreAction, shared.with(func(log logrus.FieldLogger, p *parts) any { return deploymentconfig.New(log, p.facts, p.driver) })).
+		RegisterRestoreItemActionV2(contract.ReplicationControllerRestoreAction, shared.with(func(log logrus.FieldLogger, p *parts) any { return replicationcontroller.New(log, p.facts) })).
+		Serve()
+}
+
+// parts are what the actions of one process share: the facts of a restore are then read once for all of them, and one
+// pass of phase two answers for all operations. They are made when Velero first asks for an action, so that listing the
+// actions needs no cluster. Velero asks for one action at a time.
+type parts struct {
+	facts  *restore.Cache
+	driver *postrestore.Driver
+}
+
+func (p *parts) with(action func(logrus.FieldLogger, *parts) any) func(logrus.FieldLogger) (any, error) {
+	return func(log logrus.FieldLogger) (any, error) {
+		if err := p.make(log); err != nil {
+			return nil, err
+		}
+		return action(log, p), nil
+	}
+}
+
+func (p *parts) make(log logrus.FieldLogger) error {
+	if p.driver != nil {
+		return nil
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		return fmt.Errorf("find the cluster that this plugin runs in: %w", err)
+	}
+	c, err := restore.NewClient(config)
+	if err != nil {
+		return err
+	}
+	p.facts = restore.NewCache(c)
+	p.driver = postrestore.NewDriver(c, postrestore.NewRunner(c, clock.RealClock{}, log), p.facts, clock.RealClock{})
+	return nil
+}

@@ -1,0 +1,246 @@
+package postrestore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/label"
+	"github.com/vmware-tanzu/velero/pkg/plugin/velero"
+
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
+)
+
+const (
+	// passBudget is how long a pass repeats itself while something moves, so that deletion, the wait for it and the scale
+	// fall into one poll of Velero (10 s apart by default).
+	passBudget = 5 * time.Second
+	// passAge is how old a pass may be to answer for. All operations of a poll ask within a moment of each other.
+	passAge = 3 * time.Second
+)
+
+// Command returns the shell command by which a person runs phase two of a restore.
+func Command(veleroNamespace, restoreName string) string {
+	return fmt.Sprintf("kubectl -n %s exec deploy/velero -c velero -- /plugins/velero-plugin-for-openshift-dr post-restore %s", veleroNamespace, restoreName)
+}
+
+func labelOf(r Restore) string { return label.GetValidName(r.Name) }
+
+// Driver runs phase two as the asynchronous operations of a restore. Velero asks for the progress of each operation in
+// turn, every 10 seconds by default and each time through a new plugin process; the first question of a poll makes one
+// pass over everything the restore holds, and the others are answered from it. Nothing else is remembered: all state is
+// in the operation's ID and on the objects. Safe for concurrent use.
+type Driver struct {
+	runner *Runner
+	reader client.Reader
+	facts  *restore.Cache
+	clock  clock.WithTicker
+
+	mu     sync.Mutex
+	passes map[types.UID]pass
+}
+
+// pass is what one pass found.
+type pass struct {
+	at       time.Time
+	settings restore.Settings
+	report   Report
+	err      error
+}
+
+// NewDriver returns a Driver that reads settings through c and runs phase two with runner.
+func NewDriver(c client.Reader, runner *Runner, facts *restore.Cache, clk clock.WithTicker) *Driver {
+	return &Driver{runner: runner, reader: c, facts: facts, clock: clk, passes: map[types.UID]pass{}}
+}
+
+// Progress answers Velero's question how far an operation is. An error fails the operation for good, and so does Err in a
+// completed one: an error of the API that may pass is told as "not yet" instead
+// (velero pkg/controller/restore_operations_controller.go). Started must not change from poll to poll; it is the start of
+// the restore.
+func (d *Driver) Progress(log logrus.FieldLogger, id string, r *velerov1.Restore) (velero.OperationProgress, error) {
+	op, err := parseOperation(id, r)
+	if err != nil {
+		return velero.OperationProgress{}, err
+	}
+	made := d.pass(log, r)
+	progress := velero.OperationProgress{Updated: made.at, OperationUnits: "pods"}
+	if r.Status.StartTimestamp != nil {
+		progress.Started = r.Status.StartTimestamp.Time
+	}
+	switch {
+	case made.err != nil && !passing(made.err):
+		progress.Completed = true
+		progress.Err = fmt.Sprintf("phase two of restore %s cannot run: %v. Then run: %s", r.Name, made.err, Command(r.Namespace, r.Name))
+		return progress, nil
+	case made.err != nil:
+		progress.Description = fmt.Sprintf("not yet: %v", made.err)
+		return progress, nil
+	case op.dc == nil:
+		return aboutPods(progress, made, r), nil
+	default:
+		return aboutDC(progress, made, *op.dc, r), nil
+	}
+}
+
+// aboutDC answers for one DeploymentConfig.
+func aboutDC(progress velero.OperationProgress, made pass, name types.NamespacedName, r *velerov1.Restore) velero.OperationProgress {
+	result, ok := made.report.Find(name)
+	if !ok {
+		progress.Completed, progress.Description = true, "nothing is held"
+		return progress
+	}
+	progress.NCompleted, progress.NTotal = int64(result.Step.Initialized), int64(result.Step.Total)
+	progress.Description = result.Sentence()
+	switch {
+	case result.Failed():
+		progress.Completed = true
+		progress.Err = failure(result, r)
+	case result.Ended():
+		progress.Completed = true
+	case made.settings.Resume == restore.ResumeManual:
+		progress.Completed = true
+		progress.Description = fmt.Sprintf("held for a person to resume (%s: %s): run %s", contract.ResumeSetting, restore.ResumeManual, Command(r.Namespace, r.Name))
+	case result.Step.Action == WaitForRestore:
+		progress.Completed = true
+		progress.Description += "; then run: " + Command(r.Namespace, r.Name)
+	}
+	return progress
+}
+
+// failure names the DeploymentConfig, says why and gives the command.
+func failure(result Result, r *velerov1.Restore) string {
+	return fmt.Sprintf("DeploymentConfig %s: %s. Then run: %s", result.Name, result.Sentence(), Command(r.Namespace, r.Name))
+}
+
+// aboutPods answers for the detached pods whose DeploymentConfig did not come.
+func aboutPods(progress velero.OperationProgress, made pass, r *velerov1.Restore) velero.OperationProgress {
+	progress.Completed = true
+	progress.Description = "every detached pod has its DeploymentConfig"
+	for _, result := range made.report.Results {
+		switch {
+		case result.Exists:
+			continue
+		case result.Failed():
+			progress.Err = failure(result, r)
+		case !result.Ended():
+			progress.Completed = made.settings.Resume == restore.ResumeManual
+		}
+		progress.Description = fmt.Sprintf("DeploymentConfig %s: %s", result.Name, result.Sentence())
+	}
+	return progress
+}
+
+// Cancel is called when the operation's time is up. It leaves everything as it is: held, with the pods that may be the
+// only copy of the data. Velero drops what it returns, so what a person needs to know goes to the log and into an event.
+func (d *Driver) Cancel(log logrus.FieldLogger, id string, r *velerov1.Restore) error {
+	op, err := parseOperation(id, r)
+	if err != nil {
+		return err
+	}
+	log = log.WithField(contract.LogOperation, id)
+	log.Warnf("The time of the restore's operations is up; everything stays as it is. When what it waits for is done, run: %s", Command(r.Namespace, r.Name))
+	if op.dc == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
+	defer cancel()
+	scope := ScopeOf(r, false, false, Options{StartTimeout: restore.DefaultStartTimeout})
+	scope.Namespaces = []string{op.dc.Namespace}
+	if err := d.runner.GiveUp(ctx, scope, *op.dc); err != nil {
+		log.WithError(err).Error("Event of the cancelled operation cannot be written")
+		return err
+	}
+	return nil
+}
+
+// GiveUp writes the event that phase two of a DeploymentConfig was broken off, with what it was waiting for.
+func (r *Runner) GiveUp(ctx context.Context, scope Scope, name types.NamespacedName) error {
+	states, err := r.Look(ctx, scope)
+	if err != nil {
+		return err
+	}
+	for _, state := range states {
+		if state.Name == name && state.DC != nil {
+			result := planned(state)
+			result.Step.Sentence = "its time is up: " + result.Step.Sentence
+			r.record(ctx, r.log, state, &eventLog{known: map[string]bool{}}, failed(state, result))
+		}
+	}
+	return nil
+}
+
+// pass returns the pass that answers now, and makes it if there is none or it is too old.
+func (d *Driver) pass(log logrus.FieldLogger, r *velerov1.Restore) pass {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if made, ok := d.passes[r.UID]; ok && d.clock.Since(made.at) <= passAge {
+		return made
+	}
+	made := d.makePass(r)
+	made.at = d.clock.Now()
+	if made.err != nil {
+		log.WithError(made.err).WithField(contract.LogRestore, r.Name).Warn("Phase two could not look")
+	}
+	d.passes[r.UID] = made
+	return made
+}
+
+func (d *Driver) makePass(r *velerov1.Restore) (made pass) {
+	// Enough for a slow API server, and an end for one that hangs: Velero waits for the answer.
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if made.settings, made.err = restore.ReadSettings(ctx, d.reader, r); made.err != nil {
+		return made
+	}
+	scoped, err := d.facts.For(r).Scope(ctx)
+	if err != nil && !apierrors.IsNotFound(err) {
+		made.err = err
+		return made
+	}
+	scope := ScopeOf(r, scoped.Uncertain, false, Options{StartTimeout: made.settings.StartTimeout})
+	if made.settings.Resume == restore.ResumeManual {
+		made.report, made.err = d.runner.Hold(ctx, scope)
+		return made
+	}
+	made.report, made.err = d.runner.Pass(ctx, scope, passBudget)
+	return made
+}
+
+// Hold looks, writes the events of what is held, and takes no step.
+func (r *Runner) Hold(ctx context.Context, scope Scope) (Report, error) {
+	states, err := r.Look(ctx, scope)
+	if err != nil {
+		return Report{}, err
+	}
+	events, err := r.knownEvents(ctx, scope)
+	if err != nil {
+		return Report{}, err
+	}
+	report := Report{}
+	for _, state := range states {
+		result := planned(state)
+		if result.Held {
+			r.record(ctx, r.log, state, events, held(state))
+		}
+		report.Results = append(report.Results, result)
+	}
+	return report, nil
+}
+
+// IsPassing tells whether an error of a run may go away by itself.
+func IsPassing(err error) bool { return passing(err) }
+
+// OwnerOf returns the owner that marks of a restore name are looked for by, when the Restore itself is gone.
+func OwnerOf(veleroNamespace, restoreName string) disconnect.Owner {
+	return disconnect.Owner{Restore: types.NamespacedName{Namespace: veleroNamespace, Name: restoreName}}
+}
