@@ -13,7 +13,6 @@ import (
  _ "github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
  _ "github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt/process"
  _ "github.com/vmware-tanzu/velero/pkg/util/collections"
- _ "github.com/vmware-tanzu/velero/pkg/podvolume"
  _ "github.com/vmware-tanzu/velero/pkg/builder"
  _ "github.com/vmware-tanzu/velero/pkg/label"
  _ "github.com/vmware-tanzu/velero/pkg/kuberesource"

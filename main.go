@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
@@ -49,8 +50,9 @@ func serve() {
 
 // parts are what the actions of one process share: the facts of a restore are then read once for all of them, and one
 // pass of phase two answers for all operations. They are made when Velero first asks for an action, so that listing the
-// actions needs no cluster. Velero asks for one action at a time.
+// actions needs no cluster.
 type parts struct {
+	mu     sync.Mutex
 	facts  *restore.Cache
 	driver *postrestore.Driver
 }
@@ -65,6 +67,8 @@ func (p *parts) with(action func(logrus.FieldLogger, *parts) any) func(logrus.Fi
 }
 
 func (p *parts) make(log logrus.FieldLogger) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.driver != nil {
 		return nil
 	}

@@ -6,6 +6,7 @@ package restore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	velerov2alpha1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v2alpha1"
 	"github.com/vmware-tanzu/velero/pkg/label"
-	"github.com/vmware-tanzu/velero/pkg/podvolume"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
@@ -125,14 +125,11 @@ func (f *Facts) Filled(ctx context.Context, pod *corev1.Pod) ([]disconnect.Fille
 	if err != nil {
 		return nil, err
 	}
-	inPod := map[string]string{}
-	for volume := range podvolume.GetVolumeBackupsForPod(backups[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}], pod, pod.Namespace) {
-		inPod[volume] = "PodVolumeBackup"
-	}
+	inPod := backedUpVolumes(backups[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}], pod)
 	var filled []disconnect.Filled
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
-		by, ok := inPod[volume.Name]
+		by, ok := "PodVolumeBackup", inPod[volume.Name]
 		if !ok && volume.PersistentVolumeClaim != nil {
 			claim := types.NamespacedName{Namespace: f.TargetNamespace(pod.Namespace), Name: volume.PersistentVolumeClaim.ClaimName}
 			if ok = downloads[claim]; ok {
@@ -144,6 +141,28 @@ func (f *Facts) Filled(ctx context.Context, pod *corev1.Pod) ([]disconnect.Fille
 		}
 	}
 	return filled, nil
+}
+
+// backedUpVolumes returns the volumes of a pod that Velero makes a PodVolumeRestore for: those with a PodVolumeBackup that
+// has a snapshot, and without any, those that annotations of very old backups name. The rule is that of
+// podvolume.GetVolumeBackupsForPod (velero pkg/podvolume/util.go), which is not called because its package brings in
+// every uploader and doubles the binary.
+func backedUpVolumes(backups []*velerov1.PodVolumeBackup, pod *corev1.Pod) map[string]bool {
+	volumes := map[string]bool{}
+	for _, backup := range backups {
+		if backup.Status.SnapshotID != "" {
+			volumes[backup.Spec.Volume] = true
+		}
+	}
+	if len(volumes) > 0 {
+		return volumes
+	}
+	for key := range pod.Annotations {
+		if volume, ok := strings.CutPrefix(key, "snapshot.velero.io/"); ok {
+			volumes[volume] = true
+		}
+	}
+	return volumes
 }
 
 func (f *Facts) podVolumeBackups(ctx context.Context) (map[types.NamespacedName][]*velerov1.PodVolumeBackup, error) {

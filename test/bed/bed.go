@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -199,7 +198,7 @@ func (b *Bed) prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	b.crew = &crew{logDir: b.path("logs"), watchdog: dog}
+	b.crew = newCrew(b.path("logs"), dog)
 	for _, p := range []**port{&b.apiServer, &b.metrics, &b.s3} {
 		if *p, err = reservePort(); err != nil {
 			return err
@@ -327,12 +326,3 @@ func poll(ctx context.Context, what string, check func(context.Context) error) e
 
 // A finalError ends poll.
 type finalError struct{ error }
-
-// copyFile copies an executable, so that the copy stays what it is when the original is rebuilt.
-func copyFile(to, from string, mode fs.FileMode) error {
-	content, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, content, mode)
-}

@@ -29,6 +29,8 @@ func TestBackupAndRestore(t *testing.T) {
 	processes := processesOf(t, b.Dir())
 	require.NotEmpty(t, processes)
 
+	assert.Empty(t, strangers(t, b.Dir()), "nothing listens where others can reach it")
+
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
 	require.NoError(t, b.Client().Create(ctx, namespace))
 	want := &corev1.ConfigMap{

@@ -44,8 +44,10 @@ func (b *Bed) startAPIServer() (*process, error) {
 		"--data-dir=" + b.path("etcd"),
 		"--listen-client-urls=" + etcdURL,
 		"--advertise-client-urls=" + etcdURL,
-		"--listen-peer-urls=http://127.0.0.1:0", // a single member: nobody connects
-		"--unsafe-no-fsync",                     // its data need not survive the machine
+		// a single member: nobody connects
+		"--listen-peer-urls=http://127.0.0.1:0",
+		// its data need not survive the machine
+		"--unsafe-no-fsync",
 		"--log-level=warn",
 	}, b.environment()); err != nil {
 		return nil, err
@@ -59,7 +61,8 @@ func (b *Bed) startAPIServer() (*process, error) {
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
 		"--secure-port=" + strconv.Itoa(b.apiServer.number),
-		"--endpoint-reconciler-type=none", // nothing here reaches the API server through its Service
+		// nothing here reaches the API server through its Service
+		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--tls-cert-file=" + b.path("pki", serverCertFile),
 		"--tls-private-key-file=" + b.path("pki", serverKeyFile),
@@ -68,11 +71,13 @@ func (b *Bed) startAPIServer() (*process, error) {
 		"--service-account-signing-key-file=" + b.path("pki", serviceKeyFile),
 		"--service-account-key-file=" + b.path("pki", serviceKeyPublic),
 		"--authorization-mode=RBAC",
-		"--allow-privileged=true",                // node-agent's pods are
-		"--enable-priority-and-fairness=false",   // no test is to wait for another's requests
-		"--audit-log-path=" + b.path(auditLog),   //
-		"--audit-policy-file=" + policy,          //
-		"--audit-log-maxsize=" + auditLogMaxSize, //
+		// node-agent's pods are privileged
+		"--allow-privileged=true",
+		// no test is to wait for another's requests
+		"--enable-priority-and-fairness=false",
+		"--audit-log-path=" + b.path(auditLog),
+		"--audit-policy-file=" + policy,
+		"--audit-log-maxsize=" + auditLogMaxSize,
 	}, b.environment())
 }
 
@@ -108,11 +113,13 @@ func (b *Bed) startControllerManager() (*process, error) {
 		"--service-account-private-key-file=" + b.path("pki", serviceKeyFile),
 		"--root-ca-file=" + b.path("pki", caFile),
 		"--leader-elect=false",
-		"--secure-port=0",                   // nobody asks for its health: the controllers' work shows it
-		"--kube-api-qps=200",                // the default of 20 makes deletions of namespaces slow
-		"--kube-api-burst=400",              //
-		"--node-startup-grace-period=9000h", //
-		"--node-monitor-grace-period=8999h", //
+		// nobody asks for its health: its work shows it
+		"--secure-port=0",
+		// the default of 20 a second makes deletions of namespaces slow
+		"--kube-api-qps=200",
+		"--kube-api-burst=400",
+		"--node-startup-grace-period=9000h",
+		"--node-monitor-grace-period=8999h",
 	}, b.environment())
 }
 
@@ -141,6 +148,7 @@ func (b *Bed) makeAdministrator() error {
 		Host:            b.apiURL(),
 		UserAgent:       "test-bed",
 		QPS:             -1, // no limit
+		WarningHandler:  rest.NoWarnings{},
 		TLSClientConfig: rest.TLSClientConfig{CAData: b.ca.pem, CertData: credentials.cert, KeyData: credentials.key},
 	}
 	scheme := runtime.NewScheme()

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -23,8 +25,11 @@ type process struct {
 	name    string
 	cmd     *exec.Cmd
 	logPath string
-	ended   chan struct{} // closed when the process has ended and was reaped
-	waitErr error         // how it ended; read after ended is closed
+
+	// ended is closed when the process has ended, was reaped, and its children were killed. Read the rest only then.
+	ended      chan struct{}
+	waitErr    error // how it ended, never nil
+	cleanupErr error
 }
 
 // failure is an error when the process has ended, with the tail of its log, else nil. For loops that wait for a component
@@ -44,8 +49,12 @@ type crew struct {
 	watchdog *watchdog
 
 	mu      sync.Mutex
-	running []*process
+	running map[*process]bool
 	closed  bool
+}
+
+func newCrew(logDir string, dog *watchdog) *crew {
+	return &crew{logDir: logDir, watchdog: dog, running: map[*process]bool{}}
 }
 
 // errStopped is the answer to whoever starts something on a bed that was stopped.
@@ -72,25 +81,43 @@ func (c *crew) start(name, program string, args, env []string) (*process, error)
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	c.running = append(c.running, p)
-	if err := c.watchdog.tell("add", p.cmd.Process.Pid); err != nil {
-		return nil, errors.Join(err, signalGroup(p.cmd.Process.Pid, syscall.SIGKILL))
+	c.running[p] = true
+	err = c.watchdog.tell("add", p.cmd.Process.Pid)
+	go c.await(p)
+	if err != nil {
+		return nil, errors.Join(err, p.signal(syscall.SIGKILL))
 	}
-	go func() {
-		p.waitErr = p.cmd.Wait()
-		if p.waitErr == nil {
-			p.waitErr = errors.New("exit status 0")
-		}
-		close(p.ended)
-	}()
 	return p, nil
 }
 
+// await sees a process off, however it ends. What is left of its group then are its children; they have nobody else. The
+// group's number may be given to a stranger soon, so nobody signals it after that.
+func (c *crew) await(p *process) {
+	p.waitErr = p.cmd.Wait()
+	if p.waitErr == nil {
+		p.waitErr = errors.New("exit status 0")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.cleanupErr = errors.Join(signalGroup(p.cmd.Process.Pid, syscall.SIGKILL), c.watchdog.tell("drop", p.cmd.Process.Pid))
+	delete(c.running, p)
+	close(p.ended)
+}
+
+// signal signals a process and its children, if it has not ended.
+func (p *process) signal(signal syscall.Signal) error {
+	select {
+	case <-p.ended:
+		return nil
+	default:
+		return signalGroup(p.cmd.Process.Pid, signal)
+	}
+}
+
 // stop ends a process and its children: with SIGTERM when it is given time, and with SIGKILL what is left then.
-func (c *crew) stop(ctx context.Context, p *process, grace time.Duration) error {
-	group := p.cmd.Process.Pid
+func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
-		if err := signalGroup(group, syscall.SIGTERM); err != nil {
+		if err := p.signal(syscall.SIGTERM); err != nil {
 			return fmt.Errorf("stop %s: %w", p.name, err)
 		}
 		timer := time.NewTimer(grace)
@@ -101,36 +128,27 @@ func (c *crew) stop(ctx context.Context, p *process, grace time.Duration) error 
 		case <-ctx.Done():
 		}
 	}
-	// Also when the process itself has gone: a child of it may have stayed.
-	if err := signalGroup(group, syscall.SIGKILL); err != nil {
+	if err := p.signal(syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill %s: %w", p.name, err)
 	}
 	select {
 	case <-p.ended:
+		return p.cleanupErr
 	case <-time.After(killTimeout):
-		return fmt.Errorf("%s (process %d) is still there %s after SIGKILL", p.name, group, killTimeout)
+		return fmt.Errorf("%s (process %d) is still there %s after SIGKILL", p.name, p.cmd.Process.Pid, killTimeout)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, other := range c.running {
-		if other == p {
-			c.running = append(c.running[:i], c.running[i+1:]...)
-			break
-		}
-	}
-	return c.watchdog.tell("drop", group) // its number may be given to a stranger from now on
 }
 
 // close kills all that runs, at once, and lets nothing be started any more.
 func (c *crew) close() error {
 	c.mu.Lock()
 	c.closed = true
-	running := append([]*process(nil), c.running...)
+	running := slices.Collect(maps.Keys(c.running))
 	c.mu.Unlock()
 	errs := make([]error, len(running))
 	var wait sync.WaitGroup
 	for i, p := range running {
-		wait.Go(func() { errs[i] = c.stop(context.Background(), p, 0) })
+		wait.Go(func() { errs[i] = p.stop(context.Background(), 0) })
 	}
 	wait.Wait()
 	return errors.Join(errs...)

@@ -168,7 +168,8 @@ func (m toolsModule) build(ctx context.Context, top string) (dir string, built b
 	cache := filepath.Join(top, ".cache", "tools")
 	dir = filepath.Join(cache, m.folder+"-"+key)
 	if _, err := os.Stat(dir); err == nil {
-		return dir, false, nil
+		now := time.Now() // says to prune that it is in use
+		return dir, false, os.Chtimes(dir, now, now)
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", false, err
@@ -182,6 +183,9 @@ func (m toolsModule) build(ctx context.Context, top string) (dir string, built b
 		return dir, false, nil
 	}
 
+	if err := m.prune(cache); err != nil {
+		return "", false, err
+	}
 	// The folder gets its name only when it is complete, so whoever sees it can use it.
 	unfinished, err := os.MkdirTemp(cache, m.folder+"-unfinished-")
 	if err != nil {
@@ -207,6 +211,39 @@ func (m toolsModule) build(ctx context.Context, top string) (dir string, built b
 	return dir, true, nil
 }
 
+// pruneAfter is how long programs are kept that nobody uses: a set takes half a gigabyte.
+const pruneAfter = 7 * 24 * time.Hour
+
+// prune removes what builds of this module left unfinished, and programs that nobody has used for a while. The caller
+// holds the module's lock.
+func (m toolsModule) prune(cache string) error {
+	entries, err := os.ReadDir(cache)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		rest, ok := strings.CutPrefix(entry.Name(), m.folder+"-")
+		info, err := entry.Info()
+		switch {
+		case !ok:
+			continue
+		case err != nil:
+			return err
+		case strings.HasPrefix(rest, "unfinished-"):
+		case len(rest) == keyLength && time.Since(info.ModTime()) > pruneAfter:
+		default:
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(cache, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keyLength is in hexadecimal digits.
+const keyLength = 16
+
 // key hashes what decides the programs' content, and returns the linker flags too, which are part of it.
 func (m toolsModule) key(ctx context.Context, source string) (key, ldflags string, err error) {
 	goMod, err := os.ReadFile(filepath.Join(source, "go.mod"))
@@ -230,7 +267,7 @@ func (m toolsModule) key(ctx context.Context, source string) (key, ldflags strin
 	for _, part := range []string{string(goMod), string(goSum), ldflags, strings.Join(buildFlags, " "), platform} {
 		fmt.Fprintf(hash, "%d\n%s", len(part), part) // a hash.Hash never fails
 	}
-	return hex.EncodeToString(hash.Sum(nil))[:16], ldflags, nil
+	return hex.EncodeToString(hash.Sum(nil))[:keyLength], ldflags, nil
 }
 
 // requiredVersion finds the version of module in the text of a go.mod, or "".

@@ -78,8 +78,8 @@ func (b *Bed) awaitS3(ctx context.Context, p *process) error {
 	})
 }
 
-// ObjectDir is the directory that holds the objects of Velero's bucket as files: backups/<name>/<name>.tar.gz and so on
-// below its folder `backups`.
+// ObjectDir is the directory that holds the objects of Velero's bucket as files. The archive of the backup x is
+// backups/backups/x/x.tar.gz in it: the first `backups` is the location's prefix, the second is Velero's.
 func (b *Bed) ObjectDir() string { return b.path("objects", bucket) }
 
 // An installation is what `velero install` would create.
@@ -153,11 +153,25 @@ func (b *Bed) install(ctx context.Context, manifests *installation) error {
 		return err
 	}
 	for _, plugin := range append([]string{b.binaries.VeleroPluginForAWS}, b.opts.Plugins...) {
-		if err := copyFile(filepath.Join(b.pluginDir(), filepath.Base(plugin)), plugin, 0o700); err != nil {
+		if err := copyPlugin(b.pluginDir(), plugin); err != nil {
 			return fmt.Errorf("install the plugin %s: %w", filepath.Base(plugin), err)
 		}
 	}
 	return nil
+}
+
+// copyPlugin copies a plugin's binary into dir. Two of one name are an error, not a silent replacement.
+func copyPlugin(dir, plugin string) (err error) {
+	content, err := os.ReadFile(plugin)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, filepath.Base(plugin)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	return errors.Join(err, file.Close())
 }
 
 func (b *Bed) pluginDir() string { return b.path("plugins") }
@@ -184,6 +198,9 @@ func (b *Bed) StartVelero(ctx context.Context) error {
 }
 
 func (b *Bed) startVelero(ctx context.Context) error {
+	if b.opts.WithoutVelero {
+		return errors.New("start Velero: this bed is one without Velero")
+	}
 	if b.runningVelero() != nil {
 		return errors.New("start Velero: it runs already")
 	}
@@ -252,7 +269,7 @@ func (b *Bed) stopVelero(ctx context.Context, grace time.Duration) error {
 	b.velero.mu.Lock()
 	b.velero.process = nil // first, so that no waiting test takes its end for a crash
 	b.velero.mu.Unlock()
-	return b.crew.stop(ctx, p, grace)
+	return p.stop(ctx, grace)
 }
 
 func (b *Bed) runningVelero() *process {

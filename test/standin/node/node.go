@@ -148,13 +148,13 @@ func Run(ctx context.Context, cfg *rest.Config, opts Options) (*Node, error) {
 	cfg = rest.AddUserAgent(cfg, "standin-node")
 	cfg.QPS = -1 // no client-side limit: a kubelet's share of a test must not depend on how many pods the test has
 
-	log := logr.Discard()
+	handler := slog.DiscardHandler // logr.Discard would be taken for "not set"
 	if opts.Log != nil {
-		log = logr.FromSlogHandler(opts.Log.Handler())
+		handler = opts.Log.Handler()
 	}
 	mgr, err := manager.New(cfg, manager.Options{
 		Scheme:                 scheme,
-		Logger:                 log,
+		Logger:                 logr.FromSlogHandler(handler),
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
 		Cache:                  cacheOptions(opts),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -72,17 +73,19 @@ func (d *deployer) work(ctx context.Context, pod *corev1.Pod) error {
 	}
 }
 
-// commandFails says whether a command that is not run counts as failed: the rule of the stand-in node.
+// commandFails says whether a command that is not run counts as failed, by the rule of the stand-in node.
 func commandFails(command []string) bool {
 	line := strings.Join(command, " ")
-	for _, word := range strings.Fields(line) {
-		if word == "false" {
-			return true
-		}
+	if exit := exitCommand.FindStringSubmatch(line); exit != nil {
+		return strings.Trim(exit[1], "0") != ""
 	}
-	_, after, found := strings.Cut(line, "exit ")
-	return found && !strings.HasPrefix(strings.TrimSpace(after), "0")
+	return falseCommand.MatchString(line)
 }
+
+var (
+	exitCommand  = regexp.MustCompile(`\bexit +(\d+)\b`)
+	falseCommand = regexp.MustCompile(`\bfalse\b`)
+)
 
 // clear returns the ReplicationController that the rollout starts from, the newest other one whose rollout is Complete, or
 // nil, and takes to 0 what is neither that nor to.

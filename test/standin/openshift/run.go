@@ -327,15 +327,18 @@ func (h *processHost) start(pod *corev1.Pod) {
 	})
 }
 
-// runProcess does the work of the deployer in pod and writes the pod's end, unless the process was stopped from outside.
-// It stays in h.running, so that a late event of the same pod does not start it again; stopGone clears it out.
+// runProcess does the work of the deployer in pod and writes the pod's end: also that of a deleted pod, whose deployer is
+// killed and so Failed, but not when Run itself ends. The pod stays in h.running, so that a late event of it does not start
+// its deployer again; stopGone clears it out.
 func (h *processHost) runProcess(ctx context.Context, pod *corev1.Pod, started metav1.Time) {
 	log := h.opts.Log.With("pod", pod.Namespace+"/"+pod.Name)
 	d := &deployer{api: h.api, events: h.recorder(pod.Name), poll: h.opts.DeployerPoll}
 	err := d.work(ctx, pod)
-	if errors.Is(ctx.Err(), context.Canceled) {
-		log.Debug("deployer stopped")
+	if h.ctx.Err() != nil {
 		return
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		err = errors.New("signal: terminated")
 	}
 	log.Info("deployer ended", "error", err)
 	writeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
