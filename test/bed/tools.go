@@ -168,8 +168,10 @@ func (m toolsModule) build(ctx context.Context, top string) (dir string, built b
 	cache := filepath.Join(top, ".cache", "tools")
 	dir = filepath.Join(cache, m.folder+"-"+key)
 	if _, err := os.Stat(dir); err == nil {
-		now := time.Now() // says to prune that it is in use
-		return dir, false, os.Chtimes(dir, now, now)
+		// Tells prune that it is in use. Whoever may not write there may use it all the same.
+		now := time.Now()
+		_ = os.Chtimes(dir, now, now)
+		return dir, false, nil
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", false, err

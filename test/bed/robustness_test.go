@@ -1,0 +1,266 @@
+package bed
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// orphanVariable makes the test binary start a bed and wait to be killed, see TestWatchdog.
+const orphanVariable = "TEST_BED_ORPHAN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(orphanVariable) != "" {
+		beOrphaned()
+	}
+	os.Exit(m.Run())
+}
+
+// beOrphaned starts a bed with everything, prints its directory and waits until it is killed.
+func beOrphaned() {
+	b, err := Start(context.Background(), Options{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(b.Dir())
+	<-time.After(startTimeout) // longer than the test waits; the watchdog cleans up after this too
+	os.Exit(1)
+}
+
+func TestWatchdog(t *testing.T) {
+	t.Parallel()
+	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "interrupted": syscall.SIGINT} {
+		t.Run("a test binary that is "+name+" leaves nothing", func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, os.Args[0])
+			cmd.Env = append(os.Environ(), orphanVariable+"=yes")
+			cmd.Stderr = os.Stderr
+			cmd.WaitDelay = 5 * time.Second
+			ownProcessGroup(cmd)
+			stdout, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			line := make([]byte, 4096)
+			n, err := stdout.Read(line)
+			require.NoError(t, err)
+			dir := strings.TrimSpace(string(line[:n]))
+			require.NotEmpty(t, processesOf(t, dir))
+
+			require.NoError(t, signalGroup(cmd.Process.Pid, signal))
+			require.Error(t, cmd.Wait())
+			requireGone(t, dir)
+		})
+	}
+}
+
+func TestBareBeds(t *testing.T) {
+	t.Parallel()
+	widgets := crd("widgets.test.example.com")
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "gadgets.yaml"), []byte(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgets.test.example.com}
+spec:
+  group: test.example.com
+  scope: Namespaced
+  names: {plural: gadgets, kind: Gadget}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+`), 0o600))
+	for i := range 2 { // side by side in one process
+		t.Run(fmt.Sprintf("bed %d", i), func(t *testing.T) {
+			t.Parallel()
+			b := ForTest(t, Options{WithoutVelero: true, CRDs: []*apiextensionsv1.CustomResourceDefinition{widgets}, CRDDirs: []string{dir}})
+			for _, name := range []string{"WidgetList", "GadgetList"} {
+				list := &metav1.PartialObjectMetadataList{}
+				list.SetGroupVersionKind(schema.GroupVersionKind{Group: "test.example.com", Version: "v1", Kind: name})
+				require.NoError(t, b.Client().List(t.Context(), list))
+			}
+			assert.Empty(t, strangers(t, b.Dir()), "nothing listens where others can reach it")
+			require.ErrorContains(t, b.StartVelero(t.Context()), "without Velero")
+
+			t.Run("a user has the rights that RBAC gives", func(t *testing.T) {
+				path, err := b.KubeconfigFor("alice", "shopkeepers")
+				require.NoError(t, err)
+				config, err := clientcmd.BuildConfigFromFlags("", path)
+				require.NoError(t, err)
+				alice, err := client.New(config, client.Options{})
+				require.NoError(t, err)
+				key := client.ObjectKey{Namespace: "default", Name: "kube-root-ca.crt"}
+				err = alice.Get(t.Context(), key, &corev1.ConfigMap{})
+				require.True(t, apierrors.IsForbidden(err), "%v", err)
+
+				role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}
+				require.NoError(t, b.Client().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+					ObjectMeta: metav1.ObjectMeta{Name: "shopkeepers"},
+					RoleRef:    role,
+					Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "shopkeepers"}},
+				}))
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				require.NoError(t, poll(ctx, "wait for the rights", func(ctx context.Context) error {
+					return alice.Get(ctx, key, &corev1.ConfigMap{})
+				}))
+			})
+			t.Run("an administrator may act as someone else, and the audit log says so", func(t *testing.T) {
+				begin := time.Now()
+				config := b.RESTConfig()
+				config.Impersonate.UserName = "bob"
+				config.UserAgent = "bob's tool"
+				bob, err := client.New(config, client.Options{})
+				require.NoError(t, err)
+				err = bob.List(t.Context(), &corev1.SecretList{}, client.InNamespace("default"))
+				require.True(t, apierrors.IsForbidden(err), "%v", err)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				require.NoError(t, poll(ctx, "wait for the audit log", func(context.Context) error {
+					events, err := b.AuditEvents(begin)
+					if err != nil {
+						return finalError{err}
+					}
+					if !slices.ContainsFunc(events, func(e AuditEvent) bool {
+						return e.User == "bob" && e.UserAgent == "bob's tool" && e.Verb == "list" && e.Resource == "secrets" &&
+							e.Namespace == "default" && e.Code == 403
+					}) {
+						return fmt.Errorf("not among %d events", len(events))
+					}
+					return nil
+				}))
+			})
+		})
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	t.Run("when the Velero server ends, with its log", func(t *testing.T) {
+		t.Parallel()
+		var log []string
+		_, err := Start(t.Context(), Options{
+			VeleroArgs: []string{"--no-such-flag"},
+			Log:        func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) },
+		})
+		require.ErrorContains(t, err, "unknown flag: --no-such-flag")
+		require.NotContains(t, strings.Join(log, "\n"), "stop:", "the clean-up has no complaint")
+	})
+	t.Run("when the context ends", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err := Start(ctx, Options{WithoutVelero: true})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+	t.Run("when a folder of CRDs has none", func(t *testing.T) {
+		t.Parallel()
+		_, err := Start(t.Context(), Options{WithoutVelero: true, CRDDirs: []string{t.TempDir()}})
+		require.ErrorContains(t, err, "no CustomResourceDefinition")
+	})
+}
+
+func TestToolsAreBuiltOnce(t *testing.T) {
+	t.Parallel()
+	first, err := Tools(t.Context())
+	require.NoError(t, err)
+	begin := time.Now()
+	second, err := Tools(t.Context())
+	require.NoError(t, err)
+	t.Logf("second call: %s", time.Since(begin).Round(time.Millisecond))
+	require.Zero(t, second.Built)
+	first.Built = 0
+	require.Equal(t, first, second)
+	for _, path := range []string{
+		second.Etcd, second.KubeAPIServer, second.KubeControllerManager, second.Velero, second.VeleroPluginForAWS, second.VersityGW,
+	} {
+		require.FileExists(t, path)
+	}
+}
+
+// crd is a namespaced resource without a schema.
+func crd(name string) *apiextensionsv1.CustomResourceDefinition {
+	plural, group, _ := strings.Cut(name, ".")
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group,
+			Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: strings.ToUpper(plural[:1]) + plural[1:len(plural)-1]},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}},
+			}},
+		},
+	}
+}
+
+// strangers are the addresses other than loopback ones at which processes of the bed in dir listen for TCP connections.
+func strangers(t *testing.T, dir string) []string {
+	t.Helper()
+	mine := map[string]bool{} // inodes of sockets
+	for pid := range processesOf(t, dir) {
+		descriptors, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		require.NoError(t, err)
+		for _, descriptor := range descriptors {
+			target, err := os.Readlink(descriptor)
+			if err != nil { // closed meanwhile
+				continue
+			}
+			if inode, ok := strings.CutPrefix(target, "socket:["); ok {
+				mine[strings.TrimSuffix(inode, "]")] = true
+			}
+		}
+	}
+	require.NotEmpty(t, mine)
+	const listening = "0A"
+	var found []string
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		content, err := os.ReadFile(table)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(content)) {
+			fields := strings.Fields(line) // sl local_address rem_address st … inode is the tenth
+			if len(fields) < 10 || fields[3] != listening || !mine[fields[9]] {
+				continue
+			}
+			if ip := localIP(t, fields[1]); !ip.IsLoopback() {
+				found = append(found, fields[1]+" "+ip.String())
+			}
+		}
+	}
+	return found
+}
+
+// localIP decodes an address of /proc/net/tcp: 32-bit words in the machine's byte order, in hexadecimal.
+func localIP(t *testing.T, address string) net.IP {
+	t.Helper()
+	digits, _, _ := strings.Cut(address, ":")
+	var ip net.IP
+	for ; len(digits) >= 8; digits = digits[8:] {
+		word, err := strconv.ParseUint(digits[:8], 16, 32)
+		require.NoError(t, err)
+		ip = binary.NativeEndian.AppendUint32(ip, uint32(word))
+	}
+	return ip
+}
