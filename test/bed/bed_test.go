@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -93,6 +94,16 @@ func TestBackupAndRestore(t *testing.T) {
 	require.NoError(t, b.StopVelero(ctx))
 	require.ErrorContains(t, b.StopVelero(ctx), "does not run")
 	require.NoError(t, b.StartVelero(ctx))
+
+	// A server that dies is noticed by those who wait for its work, and can be started again.
+	require.NoError(t, b.runningVelero().signal(syscall.SIGKILL))
+	require.NoError(t, b.CreateBackup(ctx, "two", "--include-namespaces=shop"))
+	_, err = b.WaitBackup(ctx, "two")
+	require.ErrorContains(t, err, "velero ended (signal: killed)")
+	require.NoError(t, b.RestartVelero(ctx))
+	backup, err = b.WaitBackup(ctx, "two")
+	require.NoError(t, err)
+	require.Equal(t, velerov1.BackupPhaseCompleted, backup.Status.Phase)
 
 	_, err = b.Velero(ctx, "backup", "logs", "unknown")
 	require.ErrorContains(t, err, "unknown")

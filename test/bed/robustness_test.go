@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 // beOrphaned starts a bed with everything, prints its directory and waits until it is killed.
 func beOrphaned() {
-	b, err := Start(context.Background(), Options{})
+	b, err := Start(context.Background(), Options{VeleroNamespace: "openshift-adp"})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
