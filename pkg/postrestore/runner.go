@@ -58,6 +58,8 @@ type Result struct {
 	Retrying error
 	// LostVolumes are volumes whose restore failed and that were given up.
 	LostVolumes []string
+	// Did is the last action that was carried out on it, empty when none was.
+	Did Action
 }
 
 // Ended tells whether nothing more will happen by itself.
@@ -139,7 +141,9 @@ func (r *Runner) Pass(ctx context.Context, scope Scope, budget time.Duration) (R
 func (r *Runner) Run(ctx context.Context, scope Scope, observe func(Report, error)) (Report, error) {
 	var last Report
 	for {
-		report, err := r.drive(ctx, scope, func(report Report) (time.Duration, bool) {
+		// The report of a drive is in last already, round by round. That of one that could not look even once is empty, which
+		// must not be taken for "nothing is held any more".
+		_, err := r.drive(ctx, scope, func(report Report) (time.Duration, bool) {
 			last = merge(last, report.Results)
 			observe(last, nil)
 			pause := time.Second
@@ -148,7 +152,6 @@ func (r *Runner) Run(ctx context.Context, scope Scope, observe func(Report, erro
 			}
 			return pause, !report.Ended()
 		})
-		last = merge(last, report.Results)
 		switch {
 		case err == nil:
 			return last, nil
@@ -207,6 +210,9 @@ func merge(before Report, round []Result) Report {
 			if len(merged.Results[i].LostVolumes) == 0 {
 				merged.Results[i].LostVolumes = old.LostVolumes
 			}
+			if merged.Results[i].Did == "" {
+				merged.Results[i].Did = old.Did
+			}
 			continue
 		}
 		if !old.Ended() {
@@ -247,6 +253,7 @@ func (r *Runner) step(ctx context.Context, state State, events *eventLog) Result
 		case err == nil:
 			log.WithField(contract.LogDecision, string(result.Step.Action)).Info(result.Step.Sentence)
 			result.LostVolumes = result.Step.LostVolumes
+			result.Did = result.Step.Action
 		case passing(err):
 			result.Retrying = err
 			log.WithError(err).Warn("Step of phase two is tried again")

@@ -62,6 +62,9 @@ func NewClient(config *rest.Config) (client.Client, error) {
 	// Phase two works on all DeploymentConfigs of a restore side by side. client-go's default of 5 requests a second is
 	// made for a single controller loop; these are Velero's own defaults (--client-qps, --client-burst).
 	config.QPS, config.Burst = 100, 100
+	// OpenShift answers every request for a DeploymentConfig with a warning that the kind is deprecated. That is for people
+	// who write one, not for those who bring theirs back.
+	config.WarningHandler = rest.NoWarnings{}
 	c, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
