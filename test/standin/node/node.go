@@ -189,9 +189,10 @@ func Run(ctx context.Context, cfg *rest.Config, opts Options) (*Node, error) {
 	go func() {
 		defer close(n.done)
 		n.err = mgr.Start(ctx)
+		cancelStart() // nothing to wait for any more
 	}()
 	if !mgr.GetCache().WaitForCacheSync(startCtx) {
-		return nil, errors.Join(fmt.Errorf("start stand-in node %s: caches not in sync within %s", opts.Name, startTimeout), n.Stop())
+		return nil, errors.Join(fmt.Errorf("start stand-in node %s: its caches did not fill within %s", opts.Name, startTimeout), n.Stop())
 	}
 	return n, nil
 }

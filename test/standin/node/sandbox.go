@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 )
 
 const (
@@ -20,8 +22,8 @@ const (
 	// ImagePullBackOff, Error before CrashLoopBackOff.
 	flash = 100 * time.Millisecond
 
-	// A deployer pod is ended by the stand-in for OpenShift's deployer, which knows when the rollout is done.
-	deployerLabel     = "openshift.io/deployer-pod-for.name"
+	// deployerContainer is the container of a deployer pod (lifecycle-hook pods have `lifecycle`). It is ended by the
+	// stand-in for OpenShift's deployer, which knows when the rollout is done.
 	deployerContainer = "deployment"
 
 	exitKilled = 128 + 9 // what a container that was killed at the end of its grace period ends with
@@ -130,7 +132,7 @@ func planFor(pod *corev1.Pod, c *corev1.Container, init bool, f facts, o Options
 		if pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
 			p.again = never
 		}
-	case pod.Labels[deployerLabel] != "" && c.Name == deployerContainer:
+	case pod.Labels[contract.DeployerPodForLabel] != "" && c.Name == deployerContainer:
 		p.endless, p.again = true, never
 	default:
 		p.takes += o.Complete
