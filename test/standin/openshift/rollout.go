@@ -59,7 +59,9 @@ var rolloutCodec = func() runtime.Codec {
 	utilruntime.Must(ocpappsv1.Install(scheme))
 	// Configs written before OpenShift had API groups are read as well.
 	utilruntime.Must(ocpappsv1.DeprecatedInstallWithoutGroup(scheme))
-	return serializer.NewCodecFactory(scheme).LegacyCodec(ocpappsv1.GroupVersion)
+	codecs := serializer.NewCodecFactory(scheme)
+	// Not LegacyCodec: it decodes to an internal version, and the types of openshift/api have none.
+	return codecs.CodecForVersions(codecs.LegacyCodec(ocpappsv1.GroupVersion), codecs.UniversalDeserializer(), ocpappsv1.GroupVersion, ocpappsv1.GroupVersion)
 }()
 
 // encodeConfig returns dc as JSON, as the annotation openshift.io/encoded-deployment-config holds it.
