@@ -44,7 +44,7 @@ func (c *deployerController) look(ctx context.Context, key types.NamespacedName,
 	err := c.cached.Get(ctx, types.NamespacedName{Namespace: rc.Namespace, Name: deployerPodName(rc.Name)}, pod)
 	switch {
 	case apierrors.IsNotFound(err):
-		pod = nil
+		pod, err = nil, nil
 	case err != nil:
 		return fmt.Errorf("get deployer pod of %s: %w", key, err)
 	default:

@@ -52,21 +52,21 @@ const (
 // controllerKind is what a DeploymentConfig is in the owner references of its ReplicationControllers.
 var controllerKind = ocpappsv1.GroupVersion.WithKind("DeploymentConfig")
 
-// rolloutCodec reads and writes the DeploymentConfig that each ReplicationController carries in an annotation: the one it
-// was made from.
-var rolloutCodec = func() runtime.Codec {
+// configEncoder and configDecoder write and read the DeploymentConfig that each ReplicationController carries in an
+// annotation: the one it was made from. Configs written before OpenShift had API groups are read as well.
+var configEncoder, configDecoder = func() (runtime.Encoder, runtime.Decoder) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(ocpappsv1.Install(scheme))
-	// Configs written before OpenShift had API groups are read as well.
-	utilruntime.Must(ocpappsv1.DeprecatedInstallWithoutGroup(scheme))
-	codecs := serializer.NewCodecFactory(scheme)
-	// Not LegacyCodec: it decodes to an internal version, and the types of openshift/api have none.
-	return codecs.CodecForVersions(codecs.LegacyCodec(ocpappsv1.GroupVersion), codecs.UniversalDeserializer(), ocpappsv1.GroupVersion, ocpappsv1.GroupVersion)
+	encoder := serializer.NewCodecFactory(scheme).LegacyCodec(ocpappsv1.GroupVersion)
+	tolerant := runtime.NewScheme()
+	utilruntime.Must(ocpappsv1.Install(tolerant))
+	utilruntime.Must(ocpappsv1.DeprecatedInstallWithoutGroup(tolerant))
+	return encoder, serializer.NewCodecFactory(tolerant).UniversalDecoder(ocpappsv1.GroupVersion)
 }()
 
 // encodeConfig returns dc as JSON, as the annotation openshift.io/encoded-deployment-config holds it.
 func encodeConfig(dc *ocpappsv1.DeploymentConfig) (string, error) {
-	data, err := runtime.Encode(rolloutCodec, dc)
+	data, err := runtime.Encode(configEncoder, dc)
 	if err != nil {
 		return "", fmt.Errorf("encode DeploymentConfig %s/%s: %w", dc.Namespace, dc.Name, err)
 	}
@@ -79,7 +79,7 @@ func decodeConfig(rc *corev1.ReplicationController) (*ocpappsv1.DeploymentConfig
 	if !ok {
 		return nil, fmt.Errorf("ReplicationController %s/%s has no annotation %s", rc.Namespace, rc.Name, ocpappsv1.DeploymentEncodedConfigAnnotation)
 	}
-	obj, err := runtime.Decode(rolloutCodec, []byte(data))
+	obj, err := runtime.Decode(configDecoder, []byte(data))
 	if err != nil {
 		return nil, fmt.Errorf("decode annotation %s of ReplicationController %s/%s: %w", ocpappsv1.DeploymentEncodedConfigAnnotation, rc.Namespace, rc.Name, err)
 	}
