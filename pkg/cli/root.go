@@ -1,26 +1,127 @@
 // Package cli holds the commands that a person runs: over the same code as the plugin, in Velero's pod or elsewhere.
+//
+// Results go to stdout, progress and errors to stderr. The commands are thin: flags in, one call of pkg/postrestore, a
+// pure function from its report to rows and exit code, rows out.
 package cli
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
 )
 
-// New returns the root command.
-func New() *cobra.Command {
-	return &cobra.Command{Use: "velero-plugin-for-openshift-dr"}
+// Exit codes of every command. They are part of the contract with scripts.
+const (
+	// ExitDone: done, or nothing to do.
+	ExitDone = 0
+	// ExitFailed: something failed.
+	ExitFailed = 1
+	// ExitUsage: the command line is wrong; nothing was tried.
+	ExitUsage = 2
+	// ExitNotFinished: time ran out, the command was interrupted, or the restore has not ended. To run it again may help.
+	ExitNotFinished = 3
+)
+
+// binary is the name of this program: in Velero's pod it is /plugins/<binary>.
+const binary = "velero-plugin-for-openshift-dr"
+
+// Run runs the command line, without the program's name, and returns its exit code. SIGINT and SIGTERM end a command in
+// order; a second one ends the process at once.
+func Run(args []string, in io.Reader, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return execute(ctx, args, surroundings{
+		in: in, out: out, errOut: errOut,
+		getenv: os.Getenv, readFile: os.ReadFile,
+		clock: clock.RealClock{}, screen: screenOf(errOut),
+		connect: func(c *connection) (client.Client, error) {
+			config, err := c.config()
+			if err != nil {
+				return nil, err
+			}
+			return restore.NewClient(config)
+		},
+	})
 }
 
-// Run runs the command line and returns its exit code.
-func Run(args []string, in io.Reader, out, errOut io.Writer) int {
-	root := New()
-	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(errOut)
-	if err := root.Execute(); err != nil {
-		return 1
+// surroundings are what the commands take from the process and the machine they run in.
+type surroundings struct {
+	in          io.Reader
+	out, errOut io.Writer
+	getenv      func(key string) string
+	readFile    func(path string) ([]byte, error)
+	clock       clock.WithTicker
+	screen      screen
+	connect     func(*connection) (client.Client, error)
+}
+
+// exitError is an error that ends the program with a code of its own. Every error of a command that ran is one; cobra's
+// own errors are about the command line.
+type exitError struct {
+	code int
+	err  error
+}
+
+// Error implements error.
+func (e *exitError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *exitError) Unwrap() error { return e.err }
+
+func failed(err error) error      { return &exitError{code: ExitFailed, err: err} }
+func notFinished(err error) error { return &exitError{code: ExitNotFinished, err: err} }
+
+// execute runs the command line and tells an error that ended it.
+func execute(ctx context.Context, args []string, s surroundings) int {
+	root := newRoot(s)
+	root.SetArgs(append([]string{}, args...)) // not nil, for which cobra would take the process's own
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.errOut)
+	ran, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return ExitDone
 	}
-	return 0
+	tell(s.errOut, "error: %v", err)
+	var exit *exitError
+	if errors.As(err, &exit) {
+		return exit.code
+	}
+	tell(s.errOut, "Run '%s --help' for usage.", ran.CommandPath())
+	return ExitUsage
+}
+
+// tell writes a line to stderr. When that fails there is nobody left to tell it to.
+func tell(errOut io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(errOut, format+"\n", args...)
+}
+
+func newRoot(s surroundings) *cobra.Command {
+	root := &cobra.Command{
+		Use:   binary,
+		Short: "Velero plugin that brings OpenShift applications back after a disaster",
+		Long: "This is a Velero plugin that brings OpenShift applications back after a disaster: it is installed with\n" +
+			"`velero plugin add IMAGE`, and then Velero runs it in every restore. Run by hand it finishes a restore that\n" +
+			"Velero could not finish by itself.",
+		Example: "  # What is this?\n" +
+			"  " + binary + " version\n\n" +
+			"  # Finish a restore by hand\n" +
+			"  " + binary + " post-restore my-restore",
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.AddCommand(newVersion(s), newPostRestore(s))
+	return root
 }
