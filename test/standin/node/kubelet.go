@@ -65,11 +65,10 @@ func (n *Node) syncPod(ctx context.Context, req reconcile.Request) (reconcile.Re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	restored, err := n.restored(ctx, &pod)
-	if err != nil {
+	f := facts{mounted: volumes != nil}
+	if f.restored, err = n.restored(ctx, &pod); err != nil {
 		return reconcile.Result{}, err
 	}
-	f := facts{mounted: volumes != nil, restored: restored}
 
 	old, now := pod.DeepCopy(), time.Now()
 	n.mu.Lock()
@@ -88,11 +87,16 @@ func (n *Node) syncPod(ctx context.Context, req reconcile.Request) (reconcile.Re
 	if err != nil || result.RequeueAfter == conflictRetry || !remove {
 		return result, err
 	}
-	err = n.client.Delete(ctx, &pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+	return result, n.remove(ctx, &pod)
+}
+
+// remove takes a pod whose containers have ended out of the API.
+func (n *Node) remove(ctx context.Context, pod *corev1.Pod) error {
+	err := n.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // gone, or replaced
-		return reconcile.Result{}, fmt.Errorf("remove terminated pod %s: %w", req, err)
+		return fmt.Errorf("remove terminated pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	return result, nil
+	return nil
 }
 
 // writeStatus writes the status of a pod if it differs from old's, under the condition that old is still what the API

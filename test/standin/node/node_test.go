@@ -3,7 +3,6 @@ package node_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -426,7 +425,7 @@ func execs(t *testing.T, f *fixture) {
 	for _, websocket := range []bool{false, true} {
 		require.NoError(t, f.run(t.Context(), "p", websocket, "sh", "-c", "sleep 0.2"))
 		var code exec.ExitError
-		require.True(t, errors.As(f.run(t.Context(), "p", websocket, "sh", "-c", "exit 4"), &code))
+		require.ErrorAs(t, f.run(t.Context(), "p", websocket, "sh", "-c", "exit 4"), &code)
 		assert.Equal(t, 4, code.ExitStatus())
 	}
 	require.Error(t, f.run(t.Context(), "nobody", false, "true"))
@@ -456,7 +455,7 @@ func execInDyingPod(t *testing.T, f *fixture) {
 	require.Eventually(t, func() bool { return len(f.execsHere()) == 1 }, within, 20*time.Millisecond)
 	require.NoError(t, f.Delete(t.Context(), pod))
 	var code exec.ExitError
-	require.True(t, errors.As(<-done, &code))
+	require.ErrorAs(t, <-done, &code)
 	assert.Equal(t, 137, code.ExitStatus())
 	assert.False(t, f.execsHere()[0].PodThere)
 }

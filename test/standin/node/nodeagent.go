@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/restorehelper"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +38,14 @@ const (
 	// snapshotPrefix starts the ID of a snapshot; the contents follow in hexadecimal. So a snapshot needs no store, and one
 	// that Velero has synced into another cluster can be restored by the node there.
 	snapshotPrefix = "standin-"
+
+	// The phases of both, which Velero spells once for each (velero pkg/apis/velero/v1).
+	jobAccepted   = string(velerov1.PodVolumeBackupPhaseAccepted)
+	jobPrepared   = string(velerov1.PodVolumeBackupPhasePrepared)
+	jobInProgress = string(velerov1.PodVolumeBackupPhaseInProgress)
+	jobCompleted  = string(velerov1.PodVolumeBackupPhaseCompleted)
+	jobFailed     = string(velerov1.PodVolumeBackupPhaseFailed)
+	jobCanceled   = string(velerov1.PodVolumeBackupPhaseCanceled)
 
 	// heldRetry is how often a held restore looks whether it has been released.
 	heldRetry = 50 * time.Millisecond
@@ -129,8 +139,20 @@ func (n *Node) restoresOfPod(ctx context.Context, pod client.Object) []reconcile
 	return requests
 }
 
-// backUp takes a PodVolumeBackup one phase further: New, Accepted, Prepared, InProgress, Completed. The fields are those
-// that velero's pod_volume_backup_controller.go writes in each.
+// A job is a PodVolumeBackup or a PodVolumeRestore. Both go through the same phases, under types of their own.
+type job[P ~string] struct {
+	object                       client.Object
+	what                         string // backup or restore
+	cancelled                    bool
+	phase                        *P
+	message                      *string
+	accepted, started, completed **metav1.Time
+	// begins says whether a new job may be accepted, and puts into it what the one who accepts it writes.
+	begins func(context.Context) (bool, error)
+	// moves returns how long the data still needs, 0 once it has all been moved.
+	moves func(context.Context) (time.Duration, error)
+}
+
 func (n *Node) backUp(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var pvb velerov1.PodVolumeBackup
 	if err := n.client.Get(ctx, req.NamespacedName, &pvb); err != nil {
@@ -139,131 +161,112 @@ func (n *Node) backUp(ctx context.Context, req reconcile.Request) (reconcile.Res
 	if pvb.Spec.Node != n.opts.Name {
 		return reconcile.Result{}, nil
 	}
-	now, st := metav1.Now(), &pvb.Status
-	end := func(phase velerov1.PodVolumeBackupPhase, message string) {
-		st.Phase, st.Message, st.CompletionTimestamp = phase, message, &now
-		if st.StartTimestamp.IsZero() {
-			st.StartTimestamp = &now
-		}
-		delete(pvb.Labels, exposingLabel)
-		controllerutil.RemoveFinalizer(&pvb, podVolumeFinalizer)
-	}
-	cancelled := pvb.Spec.Cancel || !pvb.DeletionTimestamp.IsZero()
-	switch st.Phase {
-	case velerov1.PodVolumeBackupPhaseCompleted, velerov1.PodVolumeBackupPhaseFailed, velerov1.PodVolumeBackupPhaseCanceled:
-		n.transferEnds(pvb.UID)
-		if !controllerutil.RemoveFinalizer(&pvb, podVolumeFinalizer) {
-			return reconcile.Result{}, nil
-		}
-	case "", velerov1.PodVolumeBackupPhaseNew:
-		if cancelled {
-			end(velerov1.PodVolumeBackupPhaseCanceled, st.Message)
-			break
-		}
-		controllerutil.AddFinalizer(&pvb, podVolumeFinalizer)
-		metav1.SetMetaDataLabel(&pvb.ObjectMeta, exposingLabel, "true")
-		st.Phase, st.AcceptedTimestamp = velerov1.PodVolumeBackupPhaseAccepted, &now
-	case velerov1.PodVolumeBackupPhaseAccepted:
-		st.Phase = velerov1.PodVolumeBackupPhasePrepared
-	case velerov1.PodVolumeBackupPhasePrepared:
-		st.Phase, st.StartTimestamp = velerov1.PodVolumeBackupPhaseInProgress, &now
-		delete(pvb.Labels, exposingLabel)
-	default: // InProgress, Canceling
-		if cancelled {
-			end(velerov1.PodVolumeBackupPhaseCanceled, st.Message)
-			break
-		}
-		if left := n.transferLeft(pvb.UID, n.opts.Backup); left > 0 {
-			return reconcile.Result{RequeueAfter: left}, nil
-		}
-		contents, err := n.contentsFor(ctx, &pvb.Spec.Pod, pvb.Spec.Volume)
-		if err != nil {
-			end(velerov1.PodVolumeBackupPhaseFailed, "data path backup failed: "+err.Error())
-			break
-		}
-		size := int64(len(contents))
-		st.SnapshotID = snapshotPrefix + hex.EncodeToString([]byte(contents))
-		st.Path = "/host_pods/" + string(pvb.Spec.Pod.UID) + "/volumes/kubernetes.io~standin/" + pvb.Spec.Volume
-		st.Progress = shared.DataMoveOperationProgress{TotalBytes: size, BytesDone: size}
-		st.IncrementalBytes = size
-		end(velerov1.PodVolumeBackupPhaseCompleted, "")
-	}
-	return n.update(ctx, &pvb)
+	st := &pvb.Status
+	return takeFurther(ctx, n, &job[velerov1.PodVolumeBackupPhase]{
+		object:    &pvb,
+		what:      "backup",
+		cancelled: pvb.Spec.Cancel || !pvb.DeletionTimestamp.IsZero(),
+		phase:     &st.Phase, message: &st.Message,
+		accepted: &st.AcceptedTimestamp, started: &st.StartTimestamp, completed: &st.CompletionTimestamp,
+		begins: func(context.Context) (bool, error) { return true, nil },
+		moves:  func(ctx context.Context) (time.Duration, error) { return n.copyOut(ctx, &pvb) },
+	})
 }
 
-// restore takes a PodVolumeRestore one phase further: New, Accepted, Prepared, InProgress, Completed or Failed. The fields
-// are those that velero's pod_volume_restore_controller.go writes in each. It begins only when the pod runs its
-// restore-wait container; the restore of a pod that is not there stays New, as it does in Velero.
+// restore begins only when the pod runs its restore-wait container. The restore of a pod that is not there stays New, as it
+// does in Velero.
 func (n *Node) restore(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var pvr velerov1.PodVolumeRestore
 	if err := n.client.Get(ctx, req.NamespacedName, &pvr); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	now, st := metav1.Now(), &pvr.Status
-	end := func(phase velerov1.PodVolumeRestorePhase, message string) {
-		st.Phase, st.Message, st.CompletionTimestamp = phase, message, &now
-		if st.StartTimestamp.IsZero() && phase == velerov1.PodVolumeRestorePhaseCanceled {
-			st.StartTimestamp = &now
-		}
-		delete(pvr.Labels, exposingLabel)
-		controllerutil.RemoveFinalizer(&pvr, podVolumeFinalizer)
-	}
-	cancelled := pvr.Spec.Cancel || !pvr.DeletionTimestamp.IsZero()
-	switch st.Phase {
-	case velerov1.PodVolumeRestorePhaseCompleted, velerov1.PodVolumeRestorePhaseFailed, velerov1.PodVolumeRestorePhaseCanceled:
-		n.transferEnds(pvr.UID)
-		if !controllerutil.RemoveFinalizer(&pvr, podVolumeFinalizer) {
-			return reconcile.Result{}, nil
-		}
-	case "", velerov1.PodVolumeRestorePhaseNew:
-		if cancelled {
-			end(velerov1.PodVolumeRestorePhaseCanceled, st.Message)
-			break
-		}
-		if waits, err := n.runsRestoreWait(ctx, &pvr); err != nil || !waits {
-			return reconcile.Result{}, err
-		}
-		controllerutil.AddFinalizer(&pvr, podVolumeFinalizer)
-		metav1.SetMetaDataLabel(&pvr.ObjectMeta, exposingLabel, "true")
-		st.Phase, st.AcceptedTimestamp, st.Node = velerov1.PodVolumeRestorePhaseAccepted, &now, n.opts.Name
-	case velerov1.PodVolumeRestorePhaseAccepted:
-		st.Phase = velerov1.PodVolumeRestorePhasePrepared
-	case velerov1.PodVolumeRestorePhasePrepared:
-		st.Phase, st.StartTimestamp = velerov1.PodVolumeRestorePhaseInProgress, &now
-		delete(pvr.Labels, exposingLabel)
-	default: // InProgress, Canceling
-		if cancelled {
-			end(velerov1.PodVolumeRestorePhaseCanceled, st.Message)
-			break
-		}
-		wait, err := n.transfer(ctx, &pvr)
-		switch {
-		case err != nil:
-			end(velerov1.PodVolumeRestorePhaseFailed, "data path restore failed: "+err.Error())
-		case wait == 0:
-			st.Progress = shared.DataMoveOperationProgress{TotalBytes: pvr.Spec.SnapshotSize, BytesDone: pvr.Spec.SnapshotSize}
-			end(velerov1.PodVolumeRestorePhaseCompleted, "")
-		default:
-			half := shared.DataMoveOperationProgress{TotalBytes: pvr.Spec.SnapshotSize, BytesDone: pvr.Spec.SnapshotSize / 2}
-			if st.Progress == half {
-				return reconcile.Result{RequeueAfter: wait}, nil
+	st := &pvr.Status
+	return takeFurther(ctx, n, &job[velerov1.PodVolumeRestorePhase]{
+		object:    &pvr,
+		what:      "restore",
+		cancelled: pvr.Spec.Cancel || !pvr.DeletionTimestamp.IsZero(),
+		phase:     &st.Phase, message: &st.Message,
+		accepted: &st.AcceptedTimestamp, started: &st.StartTimestamp, completed: &st.CompletionTimestamp,
+		begins: func(ctx context.Context) (bool, error) {
+			ok, err := n.runsRestoreWait(ctx, &pvr)
+			if ok {
+				st.Node = n.opts.Name
 			}
-			st.Progress = half
-		}
-	}
-	return n.update(ctx, &pvr)
+			return ok, err
+		},
+		moves: func(ctx context.Context) (time.Duration, error) { return n.copyIn(ctx, &pvr) },
+	})
 }
 
-// update writes an object of Velero; the event of the write leads to the next phase.
-func (n *Node) update(ctx context.Context, o client.Object) (reconcile.Result, error) {
-	err := n.client.Update(ctx, o)
+// takeFurther takes a job one phase further and writes it; the event of the write leads to the next phase.
+func takeFurther[P ~string](ctx context.Context, n *Node, j *job[P]) (reconcile.Result, error) {
+	before := j.object.DeepCopyObject()
+	wait, err := j.step(ctx, n, ptr.To(metav1.Now()))
+	if err != nil || equality.Semantic.DeepEqual(before, j.object) {
+		return reconcile.Result{RequeueAfter: wait}, err
+	}
+	err = n.client.Update(ctx, j.object)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("update %T %s/%s: %w", o, o.GetNamespace(), o.GetName(), err)
+		return reconcile.Result{}, fmt.Errorf("update %T %s: %w", j.object, client.ObjectKeyFromObject(j.object), err)
 	}
 	return reconcile.Result{}, nil
+}
+
+// step puts into a job what velero's pod_volume_backup_controller.go and pod_volume_restore_controller.go write next. It
+// returns when to look again at a job that only time takes further.
+func (j *job[P]) step(ctx context.Context, n *Node, now *metav1.Time) (time.Duration, error) {
+	switch phase := string(*j.phase); {
+	case phase == jobCompleted || phase == jobFailed || phase == jobCanceled:
+		controllerutil.RemoveFinalizer(j.object, podVolumeFinalizer)
+		n.transferEnds(j.object.GetUID())
+	case j.cancelled:
+		j.end(jobCanceled, *j.message, now)
+	case phase == jobInProgress:
+		wait, err := j.moves(ctx)
+		if err != nil {
+			j.end(jobFailed, "data path "+j.what+" failed: "+err.Error(), now)
+		} else if wait == 0 {
+			j.end(jobCompleted, "", now)
+		}
+		return wait, nil
+	case phase == jobPrepared:
+		*j.phase, *j.started = P(jobInProgress), now
+		setExposing(j.object, false)
+	case phase == jobAccepted:
+		*j.phase = P(jobPrepared)
+	default: // New
+		if ok, err := j.begins(ctx); err != nil || !ok {
+			return 0, err
+		}
+		controllerutil.AddFinalizer(j.object, podVolumeFinalizer)
+		setExposing(j.object, true)
+		*j.phase, *j.accepted = P(jobAccepted), now
+	}
+	return 0, nil
+}
+
+func (j *job[P]) end(phase, message string, now *metav1.Time) {
+	*j.phase, *j.message, *j.completed = P(phase), message, now
+	if (*j.started).IsZero() {
+		*j.started = now
+	}
+	setExposing(j.object, false)
+	controllerutil.RemoveFinalizer(j.object, podVolumeFinalizer)
+}
+
+func setExposing(o client.Object, on bool) {
+	labels := maps.Clone(o.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	delete(labels, exposingLabel)
+	if on {
+		labels[exposingLabel] = "true"
+	}
+	o.SetLabels(labels)
 }
 
 // runsRestoreWait is velero's isInitContainerRunning, for a pod of this node.
@@ -282,8 +285,32 @@ func (n *Node) runsRestoreWait(ctx context.Context, pvr *velerov1.PodVolumeResto
 		}), nil
 }
 
-// transfer returns how long the data of a restore still takes; 0 once it has been written into the volume.
-func (n *Node) transfer(ctx context.Context, pvr *velerov1.PodVolumeRestore) (time.Duration, error) {
+// copyOut keeps the contents of a pod's volume in the snapshot ID of its backup.
+func (n *Node) copyOut(ctx context.Context, pvb *velerov1.PodVolumeBackup) (time.Duration, error) {
+	if left := n.transferLeft(pvb.UID, n.opts.Backup); left > 0 {
+		return left, nil
+	}
+	pod, err := n.podOf(ctx, &pvb.Spec.Pod)
+	if err != nil {
+		return 0, err
+	}
+	key, err := n.volumeKey(ctx, n.client, pod, pvb.Spec.Volume)
+	if err != nil {
+		return 0, err
+	}
+	n.mu.Lock()
+	contents := n.contents[key]
+	n.mu.Unlock()
+	size := int64(len(contents))
+	pvb.Status.SnapshotID = snapshotPrefix + hex.EncodeToString([]byte(contents))
+	pvb.Status.Path = "/host_pods/" + string(pvb.Spec.Pod.UID) + "/volumes/kubernetes.io~standin/" + pvb.Spec.Volume
+	pvb.Status.Progress = shared.DataMoveOperationProgress{TotalBytes: size, BytesDone: size}
+	pvb.Status.IncrementalBytes = size
+	return 0, nil
+}
+
+// copyIn writes what the snapshot of a restore holds into the pod's volume, unless a test has other orders.
+func (n *Node) copyIn(ctx context.Context, pvr *velerov1.PodVolumeRestore) (time.Duration, error) {
 	pod, err := n.podOf(ctx, &pvr.Spec.Pod)
 	if err != nil {
 		return 0, err
@@ -301,6 +328,8 @@ func (n *Node) transfer(ctx context.Context, pvr *velerov1.PodVolumeRestore) (ti
 	if order.takes != 0 {
 		takes = order.takes
 	}
+	size := pvr.Spec.SnapshotSize
+	pvr.Status.Progress = shared.DataMoveOperationProgress{TotalBytes: size, BytesDone: size / 2}
 	switch left := n.transferLeft(pvr.UID, takes); {
 	case left > 0:
 		return left, nil
@@ -321,6 +350,7 @@ func (n *Node) transfer(ctx context.Context, pvr *velerov1.PodVolumeRestore) (ti
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.contents[key] = string(contents)
+	pvr.Status.Progress.BytesDone = size
 	return 0, nil
 }
 
@@ -333,21 +363,7 @@ func (n *Node) podOf(ctx context.Context, ref *corev1.ObjectReference) (*corev1.
 	if ref.UID != "" && ref.UID != pod.UID {
 		return nil, fmt.Errorf("pod %s/%s with the UID %s is gone", ref.Namespace, ref.Name, ref.UID)
 	}
-	return ptr.To(pod), nil
-}
-
-func (n *Node) contentsFor(ctx context.Context, ref *corev1.ObjectReference, volume string) (string, error) {
-	pod, err := n.podOf(ctx, ref)
-	if err != nil {
-		return "", err
-	}
-	key, err := n.volumeKey(ctx, n.client, pod, volume)
-	if err != nil {
-		return "", err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.contents[key], nil
+	return &pod, nil
 }
 
 // transferLeft returns what is left of the time that a transfer takes; the first call starts it.

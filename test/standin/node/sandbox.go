@@ -279,40 +279,52 @@ func (c *container) over(p plan) bool {
 func (c *container) run(p plan, o Options, now time.Time, next *alarm) {
 	if c.started.IsZero() {
 		if p.unpullable {
-			if c.waiting.IsZero() {
-				c.waiting = now
-			}
-			if backoff := c.waiting.Add(flash); now.Before(backoff) {
-				next.set(backoff)
-			}
+			c.pull(now, next)
 			return
 		}
 		c.started = now
-	}
-	if !c.finished.IsZero() && p.again(c.exit) {
-		// kubelet starts a container again at once the first time, and backs off from then on.
-		again := c.finished.Add(flash)
-		if c.restarts > 0 {
-			if now.Before(again) {
-				next.set(again) // Error becomes CrashLoopBackOff
-			}
-			again = c.finished.Add(max(o.Backoff, flash))
-		}
-		if now.Before(again) {
-			next.set(again)
-			return
-		}
-		c.last = c.terminated()
-		c.started, c.finished, c.exit = now, time.Time{}, 0
-		c.restarts++
 	}
 	if c.running() && !p.endless {
 		if end := c.started.Add(p.takes); now.Before(end) {
 			next.set(end)
 		} else {
 			c.finished, c.exit = now, p.exit
-			c.run(p, o, now, next) // sets the alarm for what follows; not deeper than once, as a restart has a pause
 		}
+	}
+	if !c.finished.IsZero() && p.again(c.exit) {
+		c.restart(p, o, now, next)
+	}
+}
+
+// pull fails.
+func (c *container) pull(now time.Time, next *alarm) {
+	if c.waiting.IsZero() {
+		c.waiting = now
+	}
+	if backoff := c.waiting.Add(flash); now.Before(backoff) {
+		next.set(backoff)
+	}
+}
+
+// restart starts a container that has ended once more, when it is time. A kubelet does so at once the first time and backs
+// off from then on.
+func (c *container) restart(p plan, o Options, now time.Time, next *alarm) {
+	again := c.finished.Add(flash)
+	if c.restarts > 0 {
+		if now.Before(again) {
+			next.set(again) // Error becomes CrashLoopBackOff
+		}
+		again = c.finished.Add(max(o.Backoff, flash))
+	}
+	if now.Before(again) {
+		next.set(again)
+		return
+	}
+	c.last = c.terminated()
+	c.started, c.finished, c.exit = now, time.Time{}, 0
+	c.restarts++
+	if !p.endless {
+		next.set(now.Add(max(p.takes, time.Millisecond)))
 	}
 }
 
@@ -353,7 +365,7 @@ func (s *sandbox) report(pod *corev1.Pod, f facts, o Options, hostIP string, now
 }
 
 func (s *sandbox) statuses(pod *corev1.Pod, specs []corev1.Container, init bool, f facts, o Options, now time.Time) []corev1.ContainerStatus {
-	var all []corev1.ContainerStatus
+	all := make([]corev1.ContainerStatus, 0, len(specs))
 	for i := range specs {
 		spec := &specs[i]
 		c, p := s.containers[spec.Name], planFor(pod, spec, init, f, o)
@@ -369,28 +381,40 @@ func (s *sandbox) statuses(pod *corev1.Pod, specs []corev1.Container, init bool,
 		case c.running():
 			st.State.Running = &corev1.ContainerStateRunning{StartedAt: stamp(c.started)}
 			st.Ready = isSidecar(spec) || !init && pod.Annotations[ReadyAnnotation] != "false"
-		case !c.finished.IsZero() && !s.stopped && p.again(c.exit) && c.restarts > 0 && !now.Before(c.finished.Add(flash)):
+		case c.finished.IsZero():
+			st.State.Waiting = c.waitingState(spec, len(pod.Spec.InitContainers) > 0, now)
+		case !s.stopped && c.backsOff(p, now):
 			st.LastTerminationState.Terminated = c.terminated()
 			st.State.Waiting = &corev1.ContainerStateWaiting{
 				Reason:  "CrashLoopBackOff",
 				Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", o.Backoff, spec.Name, pod.Name, pod.Namespace, pod.UID),
 			}
-		case !c.finished.IsZero():
+		default:
 			st.State.Terminated = c.terminated()
 			st.State.Terminated.ContainerID = st.ContainerID
 			st.Ready = init && c.exit == 0
-		case p.unpullable && !c.waiting.IsZero() && now.Before(c.waiting.Add(flash)):
-			st.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "manifest for " + spec.Image + " not found"}
-		case p.unpullable && !c.waiting.IsZero():
-			st.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q", spec.Image)}
-		case len(pod.Spec.InitContainers) > 0:
-			st.State.Waiting = &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
-		default:
-			st.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
 		}
 		all = append(all, st)
 	}
 	return all
+}
+
+// waitingState says why a container has not been started yet.
+func (c *container) waitingState(spec *corev1.Container, inits bool, now time.Time) *corev1.ContainerStateWaiting {
+	switch {
+	case c.waiting.IsZero() && inits:
+		return &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
+	case c.waiting.IsZero():
+		return &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+	case now.Before(c.waiting.Add(flash)):
+		return &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "manifest for " + spec.Image + " not found"}
+	}
+	return &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q", spec.Image)}
+}
+
+// backsOff reports whether a container that ended waits for more than the first restart.
+func (c *container) backsOff(p plan, now time.Time) bool {
+	return c.restarts > 0 && p.again(c.exit) && !now.Before(c.finished.Add(flash))
 }
 
 // phase is kubelet's getPhase: Pending while an init container or the first run of a container is outstanding.
@@ -406,17 +430,16 @@ func (s *sandbox) phase(pod *corev1.Pod, f facts, o Options) corev1.PodPhase {
 		}
 		return corev1.PodPending
 	}
-	over, failed := true, false
+	failed := false
 	for i := range pod.Spec.Containers {
 		c := s.containers[pod.Spec.Containers[i].Name]
 		if c.started.IsZero() {
 			return corev1.PodPending
 		}
-		over = over && (c.over(planFor(pod, &pod.Spec.Containers[i], false, f, o)) || s.stopped)
 		failed = failed || c.exit != 0
 	}
 	switch {
-	case !over:
+	case !s.stopped: // progress stops the sandbox when the last container is over
 		return corev1.PodRunning
 	case failed:
 		return corev1.PodFailed

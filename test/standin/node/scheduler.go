@@ -67,8 +67,7 @@ func (n *Node) schedule(ctx context.Context, req reconcile.Request) (reconcile.R
 	if err := n.client.Get(ctx, req.NamespacedName, &pod); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() || len(pod.Spec.SchedulingGates) > 0 ||
-		pod.Spec.SchedulerName != corev1.DefaultSchedulerName {
+	if !schedulable(&pod) {
 		return reconcile.Result{}, nil
 	}
 	var node corev1.Node
@@ -96,6 +95,11 @@ func (n *Node) schedule(ctx context.Context, req reconcile.Request) (reconcile.R
 		return reconcile.Result{}, fmt.Errorf("bind pod %s: %w", req, err)
 	}
 	return reconcile.Result{}, nil
+}
+
+func schedulable(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName == "" && pod.DeletionTimestamp.IsZero() && len(pod.Spec.SchedulingGates) == 0 &&
+		pod.Spec.SchedulerName == corev1.DefaultSchedulerName
 }
 
 // prepareClaims returns "" when every claim of the pod is bound, else why the pod has to wait. A claim that waits for its

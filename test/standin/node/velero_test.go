@@ -81,7 +81,7 @@ func TestVelero(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: "db-0"}}
 		until(t, f.Client, pod, "waits for its data", func(p *corev1.Pod) bool { return len(inits(p)) > 0 && inits(p)[0].State.Running != nil })
 		pvr := f.untilRestore(t, pod, "data", velerov1.PodVolumeRestorePhaseFailed)
-		assert.Contains(t, pvr.Status.Message, "told to fail")
+		assert.Contains(t, pvr.Status.Message, "data path restore failed: restores into failed/data-db-0 are told to fail")
 		require.NoError(t, f.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
 		assert.NotNil(t, inits(pod)[0].State.Running)
 

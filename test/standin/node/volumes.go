@@ -245,8 +245,9 @@ func (n *Node) claimKey(ctx context.Context, reader client.Reader, namespace, na
 func (n *Node) Uses(namespace, claim string) []Use {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var uses []Use
-	for _, u := range n.uses[types.NamespacedName{Namespace: namespace, Name: claim}] {
+	all := n.uses[types.NamespacedName{Namespace: namespace, Name: claim}]
+	uses := make([]Use, 0, len(all))
+	for _, u := range all {
 		uses = append(uses, *u)
 	}
 	return uses
