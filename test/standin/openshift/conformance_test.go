@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestStandInConforms(t *testing.T) { conform(t, standin{}) }
+func TestStandInConforms(t *testing.T) { conform(t, standin{}, table(), ownTable()) }
 
 const (
 	// patience is how long a step may take to come true.
@@ -66,8 +66,8 @@ const (
 	look = 50 * time.Millisecond
 )
 
-// conform runs the table against one implementation, every row in a namespace of its own, side by side.
-func conform(t *testing.T, impl controllers) {
+// conform runs tables against one implementation, every row in a namespace of its own, side by side.
+func conform(t *testing.T, impl controllers, tables ...map[string][]step) {
 	if testing.Short() {
 		t.Skip("needs a control plane")
 	}
@@ -81,15 +81,17 @@ func conform(t *testing.T, impl controllers) {
 
 	// A group of its own: it ends before what it needs is torn down.
 	t.Run("rows", func(t *testing.T) {
-		for name, steps := range table() {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				s := &scene{T: t, api: b.Client(), ns: newNamespace(t, b.Client()), uids: map[string]types.UID{}}
-				for i, step := range steps {
-					s.number = i + 1
-					step(s)
-				}
-			})
+		for _, rows := range tables {
+			for name, steps := range rows {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					s := &scene{T: t, api: b.Client(), ns: newNamespace(t, b.Client()), uids: map[string]types.UID{}}
+					for i, step := range steps {
+						s.number = i + 1
+						step(s)
+					}
+				})
+			}
 		}
 	})
 }
@@ -469,7 +471,8 @@ func table() map[string][]step {
 			until(rcs("web-1:1:Complete"), ready(1)),
 			patchRC("web-1", `{"metadata":{"labels":{"openshift.io/deployment-config.name":"other"}}}`),
 			until(owned("web-1", "")),
-			until(condition("Progressing", "False", "ReplicationControllerCreateError"), event("DeploymentCreationFailed")),
+			until(condition("Progressing", "False", "ReplicationControllerCreateError"), event("DeploymentCreationFailed"),
+				message("Progressing", `replicationcontrollers "web-1" already exists`)),
 		},
 		"an RC that belongs to another is not taken": {
 			createRC("web-1", 1, 1, "Complete", ownedByAnother),

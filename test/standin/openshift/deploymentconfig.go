@@ -201,14 +201,9 @@ func (c *configController) create(ctx context.Context, dc *ocpappsv1.DeploymentC
 		if err := c.api.Get(ctx, client.ObjectKeyFromObject(rc), existing); err != nil {
 			return fmt.Errorf("get ReplicationController %s/%s: %w", rc.Namespace, rc.Name, err)
 		}
-		ours, claimErr := claims.one(ctx, existing)
-		switch {
-		case claimErr != nil:
-			err = fmt.Errorf("deployment %s/%s already exists and it couldn't be adopted: %w", rc.Namespace, rc.Name, claimErr)
-		case ours:
-			return fmt.Errorf("caches for RC %s/%s are stale, waiting to catch up", rc.Namespace, rc.Name)
-		default:
-			err = fmt.Errorf("deployment %s/%s already exists and it couldn't be adopted", rc.Namespace, rc.Name)
+		// Why it cannot be adopted, if that was tried, the original loses as well: "already exists" is all a user reads.
+		if ours, claimErr := claims.one(ctx, existing); ours && claimErr == nil {
+			return fmt.Errorf("the cache does not show ReplicationController %s/%s yet", rc.Namespace, rc.Name)
 		}
 	}
 	if err != nil {

@@ -514,6 +514,17 @@ func condition(of, status, reason string) fact {
 	})
 }
 
+func message(of, want string) fact {
+	return dcFact(func(dc *ocpappsv1.DeploymentConfig) string {
+		for _, c := range dc.Status.Conditions {
+			if string(c.Type) == of {
+				return same("message of "+of, c.Message, want)
+			}
+		}
+		return "no condition " + of
+	})
+}
+
 func cause(want string) fact {
 	return dcFact(func(dc *ocpappsv1.DeploymentConfig) string {
 		if dc.Status.Details == nil {
@@ -632,8 +643,10 @@ func marksOfRC(name string, version int) fact {
 				if err := json.Unmarshal([]byte(value), &encoded); err != nil {
 					return err.Error()
 				}
-			case "openshift.io/deployer-pod.created-at", "openshift.io/deployer-pod.started-at", "openshift.io/deployer-pod.completed-at":
+			case "openshift.io/deployer-pod.created-at", "openshift.io/deployer-pod.completed-at":
 				annotations[k] = "(a time)"
+			case "openshift.io/deployer-pod.started-at":
+				// There only if the deployer controller looked again between the pod's start and the write of its name.
 			default:
 				annotations[k] = value
 			}
