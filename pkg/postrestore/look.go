@@ -9,7 +9,6 @@ import (
 
 	ocpappsv1 "github.com/openshift/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -90,10 +89,6 @@ func (l *look) state(name types.NamespacedName) *State {
 // list calls List for each namespace of the scope, or once for the cluster.
 func (l *look) list(ctx context.Context, list client.ObjectList, each func(), options ...client.ListOption) error {
 	for _, namespace := range l.scope.namespaces() {
-		// Decoding JSON into a slice that held other items leaves their values in fields that the new ones do not have.
-		if err := meta.SetList(list, nil); err != nil {
-			return fmt.Errorf("empty the list: %w", err)
-		}
 		if err := l.reader.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
 			return err
 		}
