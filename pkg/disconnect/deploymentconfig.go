@@ -186,28 +186,22 @@ func MapTriggers(item, fromBackup *unstructured.Unstructured, mapping map[string
 	if len(mapping) == 0 {
 		return false, nil
 	}
-	before, ok, err := unstructured.NestedSlice(fromBackup.Object, "spec", "triggers")
-	if err != nil || !ok {
-		return false, err
-	}
-	triggers, ok, err := unstructured.NestedSlice(item.Object, "spec", "triggers")
-	if err != nil || !ok || len(triggers) != len(before) {
-		return false, err
+	before, triggers := triggersOf(fromBackup), triggersOf(item)
+	if len(triggers) != len(before) {
+		return false, nil
 	}
 	changed := false
 	for i := range triggers {
-		source := triggerNamespace(before[i])
-		if source == "" {
+		source, from := triggerFrom(before[i])["namespace"], triggerFrom(triggers[i])
+		namespace, ok := source.(string)
+		if !ok || namespace == "" || from == nil {
 			continue
 		}
-		target := source
-		if mapped, ok := mapping[source]; ok {
-			target = mapped
+		if mapped, ok := mapping[namespace]; ok {
+			namespace = mapped
 		}
-		if triggerNamespace(triggers[i]) != target {
-			if err := unstructured.SetNestedField(triggers[i].(map[string]any), target, "imageChangeParams", "from", "namespace"); err != nil {
-				return false, fmt.Errorf("set the namespace of trigger %d: %w", i, err)
-			}
+		if from["namespace"] != namespace {
+			from["namespace"] = namespace
 			changed = true
 		}
 	}
@@ -217,11 +211,18 @@ func MapTriggers(item, fromBackup *unstructured.Unstructured, mapping map[string
 	return true, unstructured.SetNestedSlice(item.Object, triggers, "spec", "triggers")
 }
 
-func triggerNamespace(trigger any) string {
-	fields, ok := trigger.(map[string]any)
-	if !ok {
-		return ""
-	}
-	namespace, _, _ := unstructured.NestedString(fields, "imageChangeParams", "from", "namespace")
-	return namespace
+// triggersOf returns a copy of the triggers. A DeploymentConfig that was written from a typed one has `triggers: null`.
+func triggersOf(dc *unstructured.Unstructured) []any {
+	field, _, _ := unstructured.NestedFieldCopy(dc.Object, "spec", "triggers")
+	triggers, _ := field.([]any)
+	return triggers
+}
+
+// triggerFrom returns what an image trigger refers to, not copied; nil for other triggers and for one that cannot be
+// read, which is left as it is.
+func triggerFrom(trigger any) map[string]any {
+	fields, _ := trigger.(map[string]any)
+	field, _, _ := unstructured.NestedFieldNoCopy(fields, "imageChangeParams", "from")
+	from, _ := field.(map[string]any)
+	return from
 }

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/builder"
@@ -42,7 +43,8 @@ func Unstructured(obj any) *unstructured.Unstructured {
 		panic(err)
 	}
 	item := &unstructured.Unstructured{}
-	if err := json.Unmarshal(data, &item.Object); err != nil {
+	// Kubernetes' own decoder, which reads whole numbers as int64, as Velero's side of a plugin call does.
+	if err := utiljson.Unmarshal(data, &item.Object); err != nil {
 		panic(err)
 	}
 	unstructured.RemoveNestedField(item.Object, "status")
