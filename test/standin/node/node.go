@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -159,7 +160,7 @@ func Run(ctx context.Context, cfg *rest.Config, opts Options) (*Node, error) {
 		HealthProbeBindAddress: "0",
 		Cache:                  cacheOptions(opts),
 		Controller: config.Controller{
-			SkipNameValidation:      ptr.To(true), // several nodes in one process
+			SkipNameValidation:      new(true), // several nodes in one process
 			MaxConcurrentReconciles: 8,
 			ReconciliationTimeout:   writeTimeout,
 		},
@@ -266,9 +267,7 @@ func (n *Node) beat(ctx context.Context, port int) error {
 		corev1.LabelOSStable:   "linux",
 		corev1.LabelArchStable: "amd64",
 	}}}
-	for k, v := range n.opts.Labels {
-		node.Labels[k] = v
-	}
+	maps.Copy(node.Labels, n.opts.Labels)
 	err := n.reader.Get(ctx, client.ObjectKeyFromObject(node), node)
 	if apierrors.IsNotFound(err) {
 		err = n.client.Create(ctx, node)
@@ -296,7 +295,7 @@ func (n *Node) beat(ctx context.Context, port int) error {
 	node.Status.Conditions = conditions
 	// An address of the type Hostname would be preferred by kube-apiserver and resolved through DNS.
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
-	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(port) //nolint:gosec // a port fits
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(port)
 	node.Status.Capacity = corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("64"),
 		corev1.ResourceMemory:           resource.MustParse("256Gi"),
@@ -323,7 +322,7 @@ func (n *Node) renewLease(ctx context.Context, node *corev1.Node) error {
 	missing := apierrors.IsNotFound(err)
 	lease.Spec.HolderIdentity = &node.Name
 	lease.Spec.LeaseDurationSeconds = ptr.To[int32](40)
-	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+	lease.Spec.RenewTime = new(metav1.NowMicro())
 	if missing {
 		lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
 		err = n.client.Create(ctx, lease)

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 	"k8s.io/utils/ptr"
@@ -35,6 +35,7 @@ type fixture struct {
 	client.Client
 	cluster *cluster
 	*node.Node
+	t  *testing.T
 	ns string
 }
 
@@ -46,7 +47,7 @@ func TestNode(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Stop()) })
 
-	tests := map[string]func(*testing.T, *fixture){
+	tests := map[string]func(*fixture){
 		"the Node becomes Ready and loses its taint":       nodeReady,
 		"a pod with a claim runs, and goes when deleted":   podWithClaim,
 		"a claim can wait for its first consumer":          waitForConsumer,
@@ -74,7 +75,7 @@ func TestNode(t *testing.T) {
 				t.Parallel()
 				ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"}}
 				require.NoError(t, c.Client().Create(t.Context(), ns))
-				test(t, &fixture{Client: c.Client(), cluster: c, Node: n, ns: ns.Name})
+				test(&fixture{t: t, Client: c.Client(), cluster: c, Node: n, ns: ns.Name})
 			})
 		}
 	})
@@ -200,7 +201,8 @@ func waitingFor(reason string, statuses func(*corev1.Pod) []corev1.ContainerStat
 func mains(pod *corev1.Pod) []corev1.ContainerStatus { return pod.Status.ContainerStatuses }
 func inits(pod *corev1.Pod) []corev1.ContainerStatus { return pod.Status.InitContainerStatuses }
 
-func nodeReady(t *testing.T, f *fixture) {
+func nodeReady(f *fixture) {
+	t := f.t
 	n := until(t, f.Client, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.Name()}}, "no taint", func(n *corev1.Node) bool {
 		return len(n.Spec.Taints) == 0
 	})
@@ -208,7 +210,8 @@ func nodeReady(t *testing.T, f *fixture) {
 	assert.NotZero(t, n.Status.DaemonEndpoints.KubeletEndpoint.Port)
 }
 
-func podWithClaim(t *testing.T, f *fixture) {
+func podWithClaim(f *fixture) {
+	t := f.t
 	pod := f.pod("p", withClaim("c"))
 	f.create(t, f.claim("c", ""), pod)
 	until(t, f.Client, pod, "Ready", ready)
@@ -239,7 +242,8 @@ func podWithClaim(t *testing.T, f *fixture) {
 	assert.Equal(t, pod.UID, uses[0].PodUID)
 }
 
-func waitForConsumer(t *testing.T, f *fixture) {
+func waitForConsumer(f *fixture) {
+	t := f.t
 	claim := f.claim("c", node.WaitingStorageClass)
 	f.create(t, claim)
 	stays(t, f.Client, claim, "not bound without a consumer", func(c *corev1.PersistentVolumeClaim) bool { return c.Spec.VolumeName == "" })
@@ -249,7 +253,8 @@ func waitForConsumer(t *testing.T, f *fixture) {
 	until(t, f.Client, claim, "Bound", func(c *corev1.PersistentVolumeClaim) bool { return c.Status.Phase == corev1.ClaimBound })
 }
 
-func unschedulable(t *testing.T, f *fixture) {
+func unschedulable(f *fixture) {
+	t := f.t
 	here := f.pod("here", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "fast"} })
 	elsewhere := f.pod("elsewhere", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"region": "lost"} })
 	claimless := f.pod("claimless", withClaim("later"))
@@ -274,7 +279,8 @@ func unschedulable(t *testing.T, f *fixture) {
 	f.untilGone(t, elsewhere)
 }
 
-func initContainers(t *testing.T, f *fixture) {
+func initContainers(f *fixture) {
+	t := f.t
 	pod := f.pod("p", withInit(
 		corev1.Container{Name: "one", Image: "i", Command: []string{"sh", "-c", "sleep 0.3"}},
 		corev1.Container{Name: "two", Image: "i", Command: []string{"sh", "-c", "sleep 0.3"}},
@@ -289,7 +295,8 @@ func initContainers(t *testing.T, f *fixture) {
 	assert.True(t, is(pod, corev1.PodInitialized))
 }
 
-func failingInit(t *testing.T, f *fixture) {
+func failingInit(f *fixture) {
+	t := f.t
 	failing := withInit(corev1.Container{Name: "init", Image: "i", Command: []string{"sh", "-c", "exit 3"}})
 	always, never := f.pod("always", failing), f.pod("never", failing, withPolicy(corev1.RestartPolicyNever))
 	f.create(t, always, never)
@@ -301,7 +308,8 @@ func failingInit(t *testing.T, f *fixture) {
 	assert.Equal(t, "Error", inits(never)[0].State.Terminated.Reason)
 }
 
-func missingImage(t *testing.T, f *fixture) {
+func missingImage(f *fixture) {
+	t := f.t
 	main := f.pod("main", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "missing:1" })
 	init := f.pod("init", withInit(corev1.Container{Name: "init", Image: "registry.example/missing:1"}))
 	f.create(t, main, init)
@@ -319,7 +327,8 @@ func missingImage(t *testing.T, f *fixture) {
 	f.untilGone(t, init)
 }
 
-func jobs(t *testing.T, f *fixture) {
+func jobs(f *fixture) {
+	t := f.t
 	job := func(name, command string) *batchv1.Job {
 		return &batchv1.Job{
 			ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: name},
@@ -334,7 +343,8 @@ func jobs(t *testing.T, f *fixture) {
 	until(t, f.Client, bad, "failed", func(j *batchv1.Job) bool { return j.Status.Failed == 1 })
 }
 
-func deployerPod(t *testing.T, f *fixture) {
+func deployerPod(f *fixture) {
+	t := f.t
 	pod := f.pod("web-1-deploy", withPolicy(corev1.RestartPolicyNever), func(p *corev1.Pod) {
 		p.Labels[contract.DeployerPodForLabel] = "web-1"
 		p.Spec.Containers[0].Name = "deployment"
@@ -348,7 +358,8 @@ func deployerPod(t *testing.T, f *fixture) {
 	f.untilGone(t, pod)
 }
 
-func termination(t *testing.T, f *fixture) {
+func termination(f *fixture) {
+	t := f.t
 	// Deleted pods are seen in their final phase only between two writes of the kubelet, unless a finalizer holds them.
 	hold := func(p *corev1.Pod) { p.Finalizers = []string{"standin.test/hold"} }
 	slow := f.pod("slow", hold, withAnnotation(node.TerminatesAnnotation, "1500ms"))
@@ -374,7 +385,8 @@ func termination(t *testing.T, f *fixture) {
 	}
 }
 
-func readiness(t *testing.T, f *fixture) {
+func readiness(f *fixture) {
+	t := f.t
 	pod := f.pod("p", withAnnotation(node.ReadyAnnotation, "false"))
 	f.create(t, pod)
 	until(t, f.Client, pod, "Running", phase(corev1.PodRunning))
@@ -393,7 +405,7 @@ func (f *fixture) run(ctx context.Context, pod string, websocket bool, command .
 		return err
 	}
 	request := kube.CoreV1().RESTClient().Post().Namespace(f.ns).Resource("pods").Name(pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: "main", Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+		VersionedParams(&corev1.PodExecOptions{Container: "main", Command: command, Stdout: true, Stderr: true}, clientgoscheme.ParameterCodec)
 	executor, err := remotecommand.NewSPDYExecutor(cfg, "POST", request.URL())
 	if websocket {
 		executor, err = remotecommand.NewWebSocketExecutor(cfg, "GET", request.URL().String())
@@ -417,7 +429,8 @@ func (f *fixture) execsHere() []node.Exec {
 	return here
 }
 
-func execs(t *testing.T, f *fixture) {
+func execs(f *fixture) {
+	t := f.t
 	pod := f.pod("p", withClaim("c"))
 	f.create(t, f.claim("c", ""), pod)
 	until(t, f.Client, pod, "Ready", ready)
@@ -446,7 +459,8 @@ func execs(t *testing.T, f *fixture) {
 	assert.Contains(t, string(log), "stand-in")
 }
 
-func execInDyingPod(t *testing.T, f *fixture) {
+func execInDyingPod(f *fixture) {
+	t := f.t
 	pod := f.pod("p")
 	f.create(t, pod)
 	until(t, f.Client, pod, "Ready", ready)
@@ -460,7 +474,8 @@ func execInDyingPod(t *testing.T, f *fixture) {
 	assert.False(t, f.execsHere()[0].PodThere)
 }
 
-func users(t *testing.T, f *fixture) {
+func users(f *fixture) {
+	t := f.t
 	one, two := f.pod("one", withClaim("c")), f.pod("two", withClaim("c"))
 	f.create(t, f.claim("c", ""), one)
 	until(t, f.Client, one, "Ready", ready)
@@ -475,7 +490,8 @@ func users(t *testing.T, f *fixture) {
 	assert.Equal(t, 2, f.MaxUsers(f.ns, "c"))
 }
 
-func workloads(t *testing.T, f *fixture) {
+func workloads(f *fixture) {
+	t := f.t
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "w"}}
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: selector.MatchLabels}, Spec: f.pod("w").Spec}
 	meta := metav1.ObjectMeta{Namespace: f.ns, Name: "w"}
@@ -491,7 +507,8 @@ func workloads(t *testing.T, f *fixture) {
 	until(t, f.Client, set, "ready", func(s *appsv1.StatefulSet) bool { return s.Status.ReadyReplicas == 2 })
 }
 
-func emptyDir(t *testing.T, f *fixture) {
+func emptyDir(f *fixture) {
+	t := f.t
 	scratch := func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	}
@@ -512,7 +529,8 @@ func emptyDir(t *testing.T, f *fixture) {
 	assert.Empty(t, got)
 }
 
-func forceDelete(t *testing.T, f *fixture) {
+func forceDelete(f *fixture) {
+	t := f.t
 	pod := f.pod("p", withClaim("c"))
 	f.create(t, f.claim("c", ""), pod)
 	until(t, f.Client, pod, "Ready", ready)
@@ -524,7 +542,8 @@ func forceDelete(t *testing.T, f *fixture) {
 	assert.Equal(t, 1, f.MaxUsers(f.ns, "c"))
 }
 
-func ephemeral(t *testing.T, f *fixture) {
+func ephemeral(f *fixture) {
+	t := f.t
 	pod := f.pod("p", func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "work", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: f.claim("", "").Spec},
@@ -535,7 +554,8 @@ func ephemeral(t *testing.T, f *fixture) {
 	require.NoError(t, f.Write(t.Context(), f.ns, "p-work", "x"))
 }
 
-func namespaceDeletion(t *testing.T, f *fixture) {
+func namespaceDeletion(f *fixture) {
+	t := f.t
 	pod := f.pod("p", withClaim("c"), func(p *corev1.Pod) {
 		p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1) // the namespace controller looks again after half of it
 	})
@@ -546,7 +566,8 @@ func namespaceDeletion(t *testing.T, f *fixture) {
 	f.untilGone(t, ns)
 }
 
-func reclaim(t *testing.T, f *fixture) {
+func reclaim(f *fixture) {
+	t := f.t
 	claim := f.claim("c", "")
 	f.create(t, claim)
 	until(t, f.Client, claim, "Bound", func(c *corev1.PersistentVolumeClaim) bool { return c.Status.Phase == corev1.ClaimBound })

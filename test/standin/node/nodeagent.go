@@ -201,7 +201,7 @@ func (n *Node) restore(ctx context.Context, req reconcile.Request) (reconcile.Re
 // takeFurther takes a job one phase further and writes it; the event of the write leads to the next phase.
 func takeFurther[P ~string](ctx context.Context, n *Node, j *job[P]) (reconcile.Result, error) {
 	before := j.object.DeepCopyObject()
-	wait, err := j.step(ctx, n, ptr.To(metav1.Now()))
+	wait, err := j.step(ctx, n, new(metav1.Now()))
 	if err != nil || equality.Semantic.DeepEqual(before, j.object) {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}

@@ -346,7 +346,7 @@ func (s *sandbox) report(pod *corev1.Pod, f facts, o Options, hostIP string, now
 	}
 	status := &pod.Status
 	if status.StartTime == nil {
-		status.StartTime = ptr.To(stamp(now))
+		status.StartTime = new(stamp(now))
 	}
 	status.HostIP, status.HostIPs = hostIP, []corev1.HostIP{{IP: hostIP}}
 	if !s.began.IsZero() {
@@ -370,7 +370,7 @@ func (s *sandbox) statuses(pod *corev1.Pod, specs []corev1.Container, init bool,
 		spec := &specs[i]
 		c, p := s.containers[spec.Name], planFor(pod, spec, init, f, o)
 		st := corev1.ContainerStatus{
-			Name: spec.Name, Image: spec.Image, RestartCount: c.restarts, Started: ptr.To(c.running()),
+			Name: spec.Name, Image: spec.Image, RestartCount: c.restarts, Started: new(c.running()),
 			LastTerminationState: corev1.ContainerState{Terminated: c.last},
 		}
 		if !c.started.IsZero() {

@@ -117,7 +117,7 @@ func TestSandbox(t *testing.T) {
 		p := pod(func(p *corev1.Pod) { p.Annotations = map[string]string{TerminatesAnnotation: "20s"} })
 		s := newSandbox(p, "10.0.0.1", start)
 		now := play(s, p, mounted, start, time.Second)
-		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(now)), ptr.To[int64](30)
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.NewTime(now)), ptr.To[int64](30)
 		now = play(s, p, mounted, now, time.Second)
 		require.False(t, s.stopped)
 		p.DeletionGracePeriodSeconds = ptr.To[int64](1)

@@ -74,10 +74,8 @@ func (n *Node) schedule(ctx context.Context, req reconcile.Request) (reconcile.R
 	if err := n.client.Get(ctx, types.NamespacedName{Name: n.opts.Name}, &node); err != nil {
 		return reconcile.Result{}, fmt.Errorf("get the Node for pod %s: %w", req, err)
 	}
-	why := ""
-	if !fits(&pod, &node) {
-		why = "1 node(s) didn't match Pod's node affinity/selector."
-	} else {
+	why := "1 node(s) didn't match Pod's node affinity/selector."
+	if fits(&pod, &node) {
 		var err error
 		if why, err = n.prepareClaims(ctx, &pod); err != nil {
 			return reconcile.Result{}, err
@@ -131,7 +129,7 @@ func (n *Node) prepareClaims(ctx context.Context, pod *corev1.Pod) (why string, 
 		if class != nil && waitsForConsumer(class) && claim.Annotations[selectedNodeAnnotation] == "" {
 			old := claim.DeepCopy()
 			metav1.SetMetaDataAnnotation(&claim.ObjectMeta, selectedNodeAnnotation, n.opts.Name)
-			if err := n.client.Patch(ctx, &claim, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
+			if err := client.IgnoreNotFound(n.client.Patch(ctx, &claim, client.MergeFrom(old))); err != nil {
 				return "", fmt.Errorf("select the node of claim %s/%s: %w", pod.Namespace, name, err)
 			}
 		}
@@ -204,7 +202,7 @@ func claimOf(pod *corev1.Pod, volume *corev1.Volume) string {
 	case volume.PersistentVolumeClaim != nil:
 		return volume.PersistentVolumeClaim.ClaimName
 	case volume.Ephemeral != nil:
-		return strings.Join([]string{pod.Name, volume.Name}, "-") // component-helpers/storage/ephemeral.VolumeClaimName
+		return pod.Name + "-" + volume.Name // component-helpers/storage/ephemeral.VolumeClaimName
 	}
 	return ""
 }
