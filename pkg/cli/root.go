@@ -38,9 +38,16 @@ const binary = "velero-plugin-for-openshift-dr"
 // Run runs the command line, without the program's name, and returns its exit code. SIGINT and SIGTERM end a command in
 // order; a second one ends the process at once.
 func Run(args []string, in io.Reader, out, errOut io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop)
+	// The commands get a context of their own: what broken-off requests return is the cause of theirs, which after a signal
+	// is not context.Canceled.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	context.AfterFunc(signalled, func() {
+		cancel()
+		stop()
+	})
 	return execute(ctx, args, surroundings{
 		in: in, out: out, errOut: errOut,
 		getenv: os.Getenv, readFile: os.ReadFile,

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	ocpappsv1 "github.com/openshift/api/apps/v1"
@@ -91,6 +92,28 @@ func TestPostRestoreOverHTTP(t *testing.T) {
 			assert.Contains(t, out.String()+errOut.String(), tc.want)
 		})
 	}
+}
+
+// TestPostRestoreEndsOnASignal sends the signal to the test's own process, where Run alone listens for it; so it runs
+// beside no other test.
+func TestPostRestoreEndsOnASignal(t *testing.T) { //nolint:paralleltest // the signal is the process's
+	asked := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-r.Context().Done()
+	}))
+	t.Cleanup(s.Close)
+	path := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(kubeconfig, "https://one.example.com", s.URL)), 0o600))
+	go func() {
+		<-asked
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGTERM) // if it fails, the command times out
+	}()
+	var out, errOut bytes.Buffer
+	code := Run([]string{"post-restore", "monday", "--timeout", "30s", "--kubeconfig", path}, strings.NewReader(""), &out, &errOut)
+	assert.Equal(t, ExitNotFinished, code)
+	assert.Contains(t, errOut.String(), "error: interrupted: get Restore ")
+	assert.Contains(t, errOut.String(), "context canceled")
 }
 
 // typed adds to an answer the apiVersion and kind that follow from its path.
