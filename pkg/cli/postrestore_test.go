@@ -434,12 +434,12 @@ func TestPostRestoreOfWhatIsNotHeld(t *testing.T) {
 		},
 		"the pods of one that the restore did not choose are as they were": {
 			objects: []client.Object{byLabel, detachedPod("shop", "web", "web-3-a", true)},
-			out:     "shop        web                reattached   1/1    its DeploymentConfig was not chosen by this restore: 1 pod is restored as they were\n",
+			out:     "shop        web                reattached   1/1    its DeploymentConfig was not chosen by this restore: 1 pod is restored as it was\n",
 		},
 		"pods without their DeploymentConfig are kept": {
 			objects: []client.Object{restoreIn(velerov1.RestorePhaseCompleted), detachedPod("shop", "web", "web-3-a", true)},
 			code:    ExitFailed,
-			out: "shop        web                failed   1/1    the cluster has no such DeploymentConfig: 1 detached pod is kept, since they are the only copy of the data; " +
+			out: "shop        web                failed   1/1    the cluster has no such DeploymentConfig: 1 detached pod is kept, since it is the only copy of the data; " +
 				"restore the DeploymentConfig, then run phase two\n",
 		},
 	} {

@@ -82,15 +82,16 @@ func (s State) podsStep() Step {
 		return Step{Action: Done}
 	}
 	if s.DC == nil && s.Restore.ByLabel {
-		return Step{Action: Reattach, Sentence: fmt.Sprintf("its DeploymentConfig was not chosen by this restore: %s restored as they were", count(len(s.Pods), "pod is", "pods are"))}
+		return Step{Action: Reattach, Sentence: "its DeploymentConfig was not chosen by this restore: " + count(len(s.Pods), "pod is restored as it was", "pods are restored as they were")}
 	}
 	if step := s.dataStep(); step.Action != Done {
 		return step
 	}
 	switch _, _, err := s.record(); {
 	case s.DC == nil:
-		return Step{Action: Stop, Sentence: fmt.Sprintf("the cluster has no such DeploymentConfig: %s kept, since they are the only copy of the data; "+
-			"restore the DeploymentConfig, then run phase two", count(len(s.Pods), "detached pod is", "detached pods are"))}
+		return Step{Action: Stop, Sentence: "the cluster has no such DeploymentConfig: " +
+			count(len(s.Pods), "detached pod is kept, since it is", "detached pods are kept, since they are") +
+			" the only copy of the data; restore the DeploymentConfig, then run phase two"}
 	case err != nil:
 		return s.unreadable(err)
 	}
