@@ -1,0 +1,89 @@
+# `make help` lists what can be done. It takes GNU make, git, the Go release of go.mod and, for the race detector, a C
+# compiler; `make lint` takes shellcheck too.
+
+MODULE  := github.com/oadp-dr/velero-plugin-for-openshift-dr
+BINARY  := velero-plugin-for-openshift-dr
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+IMAGE   ?= $(BINARY):$(VERSION)
+
+GO ?= go
+LDFLAGS := -s -w -X $(MODULE)/pkg/version.version=$(VERSION) -X $(MODULE)/pkg/version.commit=$(COMMIT)
+# Built on first use from its own module and kept in the go command's build cache, whose key is the content.
+GOLANGCI_LINT := $(GO) tool -modfile=test/tools/lint/go.mod golangci-lint
+
+# To run less than all tests: make test-integration RUN=TestName ARGS=-v
+RUN  ?= .
+ARGS ?=
+# All but ./test/...
+UNIT := . ./pkg/... ./velero-plugins/... ./scripts/...
+
+# The targets use all cores by themselves.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the plugin into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/$(BINARY) .
+
+.PHONY: image
+image: ## Build the container image IMAGE with docker, podman or buildah
+	@for engine in docker podman buildah; do \
+		$$engine info >/dev/null 2>&1 || continue; \
+		set -x; \
+		exec $$engine build --build-arg VERSION="$(VERSION)" --build-arg COMMIT="$(COMMIT)" -t "$(IMAGE)" -f Dockerfile .; \
+	done; \
+	echo "error: an image is built with docker, podman or buildah, and none of them runs here" >&2; exit 1
+
+.PHONY: test
+test: test-unit test-integration ## Run all tests
+
+.PHONY: test-unit
+test-unit: ## Run the unit tests, and the contract test of the built binary
+	$(GO) test -race -timeout 15m -run '$(RUN)' $(ARGS) $(UNIT)
+
+# -p 1: each of these packages starts a cluster. -count 1: they build and run programs that the go command does not know
+# as inputs of the test, so that it would take an old result for good.
+.PHONY: test-integration
+test-integration: tools ## Run the tests against a real Kubernetes API and a real Velero
+	$(GO) test -race -timeout 45m -p 1 -count 1 -run '$(RUN)' $(ARGS) ./test/...
+
+.PHONY: cover
+cover: ## Run the unit tests and print how much they cover
+	$(GO) test -coverpkg=./pkg/...,./velero-plugins/... -coverprofile=cover.out $(UNIT)
+	$(GO) tool cover -func=cover.out
+
+.PHONY: tools
+tools: ## Build the programs of the test bed into .cache/tools (ten minutes, once)
+	@$(GO) run ./test/bed/cmd/tools >/dev/null
+
+.PHONY: demo
+demo: ## Take an application through backup, loss and restore in the test bed
+	@$(GO) run ./test/demo
+
+.PHONY: lint
+lint: ## Check Go source, shell scripts and go.mod
+	$(GOLANGCI_LINT) run ./...
+	shellcheck .ci/run scripts/*.sh
+	$(GO) mod tidy -diff
+
+.PHONY: fmt
+fmt: ## Format Go source
+	$(GOLANGCI_LINT) fmt ./...
+
+.PHONY: verify
+verify: ## Check that go.mod is tidy and that the modules on this machine are those of go.sum
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+
+.PHONY: ci
+ci: ## Do what CI does
+	.ci/run
+
+.PHONY: clean
+clean: ## Remove what was built here; the programs of the test bed in .cache stay
+	rm -rf bin dist cover.out
