@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	remotecommandconsts "k8s.io/apimachinery/pkg/util/remotecommand"
@@ -20,6 +19,8 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	streaming "k8s.io/kubelet/pkg/cri/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
+
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 )
 
 const (

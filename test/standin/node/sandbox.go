@@ -8,11 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vmware-tanzu/velero/pkg/restorehelper"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/vmware-tanzu/velero/pkg/restorehelper"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 )
