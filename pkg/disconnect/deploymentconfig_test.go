@@ -67,6 +67,10 @@ func TestDecideDC(t *testing.T) {
 			backup: web().Held(earlier, 5, true).Replicas(4), detached: 1,
 			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Held}, Originals: disconnect.Originals{Replicas: 4}, Operation: true},
 		},
+		"D16: backed up while held, and another plugin has removed the record from the item": {
+			backup: web().Held(earlier, 5, true), item: web().Replicas(0), detached: 1,
+			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Held}, Originals: disconnect.Originals{Replicas: 5, Paused: true}, Operation: true},
+		},
 		"the stock plugin has held it before us: its record is kept": {
 			backup: web().Annotation(stock, "true"), item: web().Annotation(stock, "true").HeldByStock(owner, 3, false), detached: 1,
 			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Held}, Originals: disconnect.Originals{Replicas: 3}, Operation: true},
