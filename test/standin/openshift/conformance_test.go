@@ -11,12 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	ocpappsv1 "github.com/openshift/api/apps/v1"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/test/bed"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/test/standin/node"
@@ -48,6 +50,7 @@ func (standin) Start(t *testing.T, cfg *rest.Config) {
 
 // TestMain lets more rows play at a time than there are processors: they wait, most of the time.
 func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard()) // or controller-runtime complains that nobody did
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		_ = f.Value.Set("16") // a number

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -266,39 +265,37 @@ func (d *deployer) scaleOnce(ctx context.Context, rc *corev1.ReplicationControll
 	if ptr.Deref(rc.Spec.Replicas, -1) == replicas && rc.Status.Replicas == replicas {
 		return rc, nil
 	}
-	there := false
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		scale := &autoscalingv1.Scale{}
-		if err := d.api.SubResource("scale").Get(ctx, rc, scale); err != nil {
-			return err
-		}
-		if scale.Status.Replicas == replicas {
-			// The original looks at what there is, not at what was asked for, and leaves it.
-			there = true
-			return nil
-		}
-		scale.Spec.Replicas = replicas
-		return d.api.SubResource("scale").Update(ctx, rc.DeepCopy(), client.WithSubResourceBody(scale))
-	})
+	before, err := d.fresh(ctx, rc)
 	if err != nil {
 		return nil, err
 	}
-	if !there {
-		err = await(ctx, d.poll, timeout, func(ctx context.Context) (bool, error) {
-			fresh, err := d.fresh(ctx, rc)
-			return err == nil && fresh.Status.Replicas == replicas, err
-		})
-		if ctx.Err() != nil {
-			return nil, err
-		}
+	if before.Status.Replicas == replicas {
+		// The original looks at what there is, not at what was asked for, and leaves it.
+		return before, nil
+	}
+	if err := d.scale(ctx, rc, replicas); err != nil {
+		return nil, err
+	}
+	err = await(ctx, d.poll, timeout, func(ctx context.Context) (bool, error) {
+		fresh, err := d.fresh(ctx, rc)
+		return err == nil && fresh.Status.Replicas == replicas, err
+	})
+	if ctx.Err() != nil {
+		return nil, err
 	}
 	return d.fresh(ctx, rc)
 }
 
+// scale asks for replicas. The original reads, updates and fails the rollout after five conflicts in a row, which a busy
+// machine gets to; a patch has none.
+func (d *deployer) scale(ctx context.Context, rc *corev1.ReplicationController, replicas int32) error {
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
+	return d.api.SubResource("scale").Patch(ctx, rc.DeepCopy(), patch, client.WithSubResourceBody(&autoscalingv1.Scale{}))
+}
+
 // scaleAndSettle asks for replicas until it is heard, and waits until they are there or someone asks for others.
 func (d *deployer) scaleAndSettle(ctx context.Context, rc *corev1.ReplicationController, replicas int32, interval, timeout time.Duration) error {
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
-	if err := d.api.SubResource("scale").Patch(ctx, rc.DeepCopy(), patch, client.WithSubResourceBody(&autoscalingv1.Scale{})); err != nil {
+	if err := d.scale(ctx, rc, replicas); err != nil {
 		return fmt.Errorf("scale %s to %d: %w", rc.Name, replicas, err)
 	}
 	err := await(ctx, interval, timeout, func(ctx context.Context) (bool, error) {
