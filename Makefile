@@ -75,6 +75,10 @@ lint: ## Check Go source, shell scripts and go.mod
 fmt: ## Format Go source
 	$(GOLANGCI_LINT) fmt ./...
 
+.PHONY: fix
+fix: ## Let the linters make the changes that they can make
+	$(GOLANGCI_LINT) run --fix ./...
+
 .PHONY: verify
 verify: ## Check that go.mod is tidy and that the modules on this machine are those of go.sum
 	$(GO) mod tidy -diff
