@@ -57,7 +57,7 @@ type Step struct {
 	Initialized, Total int
 	// Originals of the DeploymentConfig, for Scale and Finish.
 	Originals disconnect.Originals
-	// LostVolumes are volumes whose restore failed and that are given up.
+	// LostVolumes are volumes whose restore did not complete and that are given up, as <pod>/<volume>.
 	LostVolumes []string
 }
 
@@ -158,11 +158,13 @@ func (p Pod) failures() []string {
 	return failures
 }
 
+// lostVolumes returns the volumes whose data goes with the pods: those whose restore failed, and those of a pod that cannot
+// start or that somebody deletes, whose restore will never complete.
 func (s State) lostVolumes() []string {
 	var lost []string
 	for _, pod := range s.Pods {
 		for _, volume := range pod.Volumes {
-			if volume.Phase == VolumeFailed {
+			if volume.Phase != VolumeCompleted {
 				lost = append(lost, pod.Name+"/"+volume.Volume)
 			}
 		}

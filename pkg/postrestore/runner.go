@@ -56,7 +56,7 @@ type Result struct {
 	Err error
 	// Retrying is why the step could not be carried out this time.
 	Retrying error
-	// LostVolumes are volumes whose restore failed and that were given up.
+	// LostVolumes are volumes whose restore did not complete and that were given up, as <pod>/<volume>.
 	LostVolumes []string
 	// Did is the last action that was carried out on it, empty when none was.
 	Did Action
