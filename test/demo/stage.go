@@ -49,7 +49,7 @@ func (s *stage) paint(with style, text string) string {
 func (s *stage) print(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fmt.Fprintln(s.out, text) //nolint:errcheck // a terminal that is gone is nobody to tell it to
+	fmt.Fprintln(s.out, text)
 }
 
 // opening says what is shown and what is real.
@@ -131,7 +131,7 @@ func (s *stage) during(what string) func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := time.Now()
-	fmt.Fprintf(s.out, "   %s … ", what) //nolint:errcheck // as above
+	fmt.Fprintf(s.out, "   %s … ", what)
 	return func() { s.print(s.paint(dim, fmt.Sprintf("%.1f s", time.Since(began).Seconds()))) }
 }
 

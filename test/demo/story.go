@@ -76,7 +76,7 @@ func (s *story) backUp(ctx context.Context) error {
 			return fmt.Errorf("create %T %s: %w", object, object.GetName(), err)
 		}
 	}
-	if err := s.await(ctx, soon, s.runs); err != nil {
+	if err := await(ctx, s.runs); err != nil {
 		return err
 	}
 	if err := s.node.Write(ctx, shop, orders, data); err != nil {
@@ -108,7 +108,7 @@ func (s *story) restoreWithout(ctx context.Context) error {
 		return err
 	}
 	defer narrator.stop()
-	if err := s.await(ctx, soon, s.runs); err != nil {
+	if err := await(ctx, s.runs); err != nil {
 		return err
 	}
 	narrator.stop()
@@ -144,7 +144,7 @@ func (s *story) restoreWith(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	running := s.await(ctx, soon, s.runs)
+	running := await(ctx, s.runs)
 	narrator.stop()
 	if err := s.showRecords(ctx); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (s *story) lose(ctx context.Context) error {
 	if err := s.Client().Delete(ctx, namespace); err != nil {
 		return fmt.Errorf("delete namespace %s: %w", shop, err)
 	}
-	err := s.await(ctx, soon, func(ctx context.Context) error {
+	err := await(ctx, func(ctx context.Context) error {
 		err := s.Client().Get(ctx, client.ObjectKeyFromObject(namespace), namespace)
 		switch {
 		case apierrors.IsNotFound(err):
@@ -286,11 +286,11 @@ func (s *story) checkEnd(ctx context.Context, ended *velerov1.Restore, outage ti
 	}
 	s.print("")
 	results := []bool{
-		s.stage.check(ended.Status.Phase == velerov1.RestorePhaseCompleted, "restore %s is %s", with, ended.Status.Phase),
-		s.stage.check(running == nil, "DeploymentConfig %s runs at its %d replicas", shop, replicas),
-		s.stage.check(len(marks) == 0, "no mark of the restore is left%s", strings.Join(append([]string{""}, marks...), " ")),
-		s.stage.check(value == data, "claim %s holds %q", orders, value),
-		s.stage.check(outage > 0, "%.1f s without a pod, of which the pods take %.0f s to end and to start", outage.Seconds(), (podEndsIn + podStartsIn).Seconds()),
+		s.check(ended.Status.Phase == velerov1.RestorePhaseCompleted, "restore %s is %s", with, ended.Status.Phase),
+		s.check(running == nil, "DeploymentConfig %s runs at its %d replicas", shop, replicas),
+		s.check(len(marks) == 0, "no mark of the restore is left%s", strings.Join(append([]string{""}, marks...), " ")),
+		s.check(value == data, "claim %s holds %q", orders, value),
+		s.check(outage > 0, "%.1f s without a pod, of which the pods take %.0f s to end and to start", outage.Seconds(), (podEndsIn + podStartsIn).Seconds()),
 	}
 	s.print("")
 	if slices.Contains(results, false) {
@@ -349,7 +349,7 @@ func (s *story) runs(ctx context.Context) error {
 
 // awaitNodeAgent waits until Velero takes the node for one that can back up volumes.
 func (c *cluster) awaitNodeAgent(ctx context.Context) error {
-	return await(ctx, soon, func(ctx context.Context) error {
+	return await(ctx, func(ctx context.Context) error {
 		var agent appsv1.DaemonSet
 		if err := c.Client().Get(ctx, client.ObjectKey{Namespace: c.VeleroNamespace(), Name: "node-agent"}, &agent); err != nil {
 			return err
@@ -361,13 +361,9 @@ func (c *cluster) awaitNodeAgent(ctx context.Context) error {
 	})
 }
 
-func (s *story) await(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
-	return await(ctx, timeout, check)
-}
-
 // await calls check until it returns nil or the time is up; then it returns what check said last.
-func await(ctx context.Context, timeout time.Duration, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func await(ctx context.Context, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()

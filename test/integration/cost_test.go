@@ -287,7 +287,7 @@ func (e estate) assertEndState(s *scene, ended *velerov1.Restore, namespaces []s
 	e.each(namespaces, func(namespace string, i int) {
 		assert.EqualValues(s.t, e.replicas, s.dc(namespace, dcName(i)).Spec.Replicas)
 		value, err := s.node.Read(s.t.Context(), namespace, claimName(i))
-		assert.NoError(s.t, err)
+		require.NoError(s.t, err)
 		assert.Equal(s.t, s.data(namespace+"/"+claimName(i)), value)
 	})
 	s.resumed(ended.Name, namespaces[0], dcName(0), e.replicas, false)
