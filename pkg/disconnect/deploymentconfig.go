@@ -49,7 +49,8 @@ func (f DCFacts) decide() DCDecision {
 		return f.leaveLive(fmt.Sprintf("it was live before this restore with %d replicas", f.Live.Replicas))
 	case f.Live.Exists && !f.Update:
 		return DCDecision{
-			Decision:  Decision{Verdict: Untouched, Reason: fmt.Sprintf("it was in the cluster at 0 replicas and stays so; %d detached pods go when their data is in", f.DetachedPods)},
+			Decision: Decision{Verdict: Untouched, Reason: fmt.Sprintf("it was in the cluster at 0 replicas and stays so; "+
+				"%d detached pods go when their data is in", f.DetachedPods)},
 			Operation: f.DetachedPods > 0,
 		}
 	case f.DetachedPods > 0:
@@ -72,9 +73,13 @@ func (f DCFacts) hold() DCDecision {
 	}
 	if err != nil {
 		decision.Verdict, decision.Warn = Untouched, true
-		decision.Reason = fmt.Sprintf("it was backed up while held and its record cannot be read, so it stays as it is: %v", err)
+		decision.Reason = unreadableRecord(err)
 	}
 	return decision
+}
+
+func unreadableRecord(err error) string {
+	return fmt.Sprintf("it was backed up while held and its record cannot be read, so it stays as it is: %v", err)
 }
 
 // originals returns the values that the DeploymentConfig is to have in the end. A recorded original is never overwritten:
@@ -122,7 +127,7 @@ func (f DCFacts) release(reason string) DCDecision {
 	originals, err := f.originals()
 	if err != nil {
 		return DCDecision{
-			Decision:  Decision{Verdict: Untouched, Warn: true, Reason: fmt.Sprintf("it was backed up while held and its record cannot be read, so it stays as it is: %v", err)},
+			Decision:  Decision{Verdict: Untouched, Warn: true, Reason: unreadableRecord(err)},
 			Operation: true,
 		}
 	}
@@ -158,6 +163,7 @@ func (d DCDecision) Apply(item *unstructured.Unstructured, owner Owner) error {
 			return err
 		}
 		removeKeys(item, HeldLabels, HeldAnnotations)
+	default: // the item stays as it is
 	}
 	return nil
 }

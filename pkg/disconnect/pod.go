@@ -136,13 +136,14 @@ func DecidePod(f PodFacts) Decision {
 	dc := DeploymentConfigOf(f.Pod)
 	switch {
 	case !f.Scope.Included && !f.DC.Exists:
-		return Decision{Verdict: Untouched, Reason: fmt.Sprintf("its DeploymentConfig %s is not in the cluster and does not come with this restore: %s", dc, f.Scope.Reason)}
+		return Decision{Verdict: Untouched, Reason: fmt.Sprintf("its DeploymentConfig %s is not in the cluster and does not come with this restore: %s",
+			dc, f.Scope.Reason)}
 	case f.DC.Exists && f.DC.OfThisRestore && f.DC.Replicas > 0 && f.reason() != "":
-		return Decision{Verdict: Refused, Warn: true, Reason: fmt.Sprintf("its DeploymentConfig %s was restored before it and already runs, so the pod's data cannot be brought in: "+
-			"restore pods before deploymentconfigs.apps.openshift.io (server flag --restore-resource-priorities)", dc)}
+		return Decision{Verdict: Refused, Warn: true, Reason: fmt.Sprintf("its DeploymentConfig %s was restored before it and already runs, "+
+			"so the pod's data cannot be brought in: restore pods before deploymentconfigs.apps.openshift.io (server flag --restore-resource-priorities)", dc)}
 	case f.DC.Exists && f.DC.Replicas > 0 && !f.DC.OfThisRestore:
-		return Decision{Verdict: Skipped, Warn: true, Reason: fmt.Sprintf("its DeploymentConfig %s was live before this restore with %d replicas and owns the application: "+
-			"scale it to 0 first to restore its data in place", dc, f.DC.Replicas)}
+		return Decision{Verdict: Skipped, Warn: true, Reason: fmt.Sprintf("its DeploymentConfig %s was live before this restore with %d replicas "+
+			"and owns the application: scale it to 0 first to restore its data in place", dc, f.DC.Replicas)}
 	}
 	if reason := f.reason(); reason != "" {
 		return Decision{Verdict: Detached, Reason: reason, Warn: f.FilledUnknown != ""}

@@ -36,7 +36,8 @@ type note struct {
 }
 
 func held(s State) note {
-	return note{corev1.EventTypeNormal, HeldReason, fmt.Sprintf("Held at 0 replicas by restore %s until the data and hooks of its restored pods are done", s.Restore.Name)}
+	return note{corev1.EventTypeNormal, HeldReason, fmt.Sprintf("Held at 0 replicas by restore %s until the data and hooks of its restored pods are done",
+		s.Restore.Name)}
 }
 
 func resumed(s State, result Result) note {

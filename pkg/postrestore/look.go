@@ -77,13 +77,11 @@ type look struct {
 	marked map[types.NamespacedName]*ocpappsv1.DeploymentConfig
 }
 
-func (l *look) state(name types.NamespacedName) *State {
-	state, ok := l.states[name]
-	if !ok {
-		state = &State{DC: l.marked[name]}
-		l.states[name] = state
+// include makes sure of a state for a DeploymentConfig.
+func (l *look) include(name types.NamespacedName) {
+	if _, ok := l.states[name]; !ok {
+		l.states[name] = &State{DC: l.marked[name]}
 	}
-	return state
 }
 
 // list calls List for each namespace of the scope, or once for the cluster.
@@ -118,7 +116,7 @@ func (l *look) held(ctx context.Context) error {
 	}
 	for name, dc := range l.marked {
 		if l.scope.Owner.Marked(contract.ReplicasModifiedLabel, dc.Labels, dc.Annotations) {
-			l.state(name)
+			l.include(name)
 		}
 	}
 	return nil
@@ -135,7 +133,7 @@ func (l *look) detached(ctx context.Context) error {
 			name := types.NamespacedName{Namespace: pod.Namespace, Name: disconnect.DeploymentConfigOf(pod)}
 			byDC[name] = append(byDC[name], Pod{Pod: pod})
 			if l.scope.Owner.Marked(contract.DisconnectedLabel, pod.Labels, pod.Annotations) {
-				l.state(name)
+				l.include(name)
 			}
 		}
 	}, client.HasLabels{contract.DisconnectedLabel})

@@ -67,7 +67,7 @@ func once[T any](ctx context.Context, f *Facts, key string, read func(context.Co
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if kept, ok := f.kept[key]; ok {
-		return kept.(T), nil
+		return kept.(T), nil //nolint:forcetypeassert // each key is used with one type only
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
