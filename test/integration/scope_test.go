@@ -18,8 +18,8 @@ import (
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 )
 
-// imageTrigger returns an image trigger that does not stand in the way of a rollout of no replicas.
-func imageTrigger(namespace, tag string) ocpappsv1.DeploymentTriggerPolicy {
+// triggerFrom returns an image trigger that does not stand in the way of a rollout of no replicas.
+func triggerFrom(namespace, tag string) ocpappsv1.DeploymentTriggerPolicy {
 	return ocpappsv1.DeploymentTriggerPolicy{
 		Type: ocpappsv1.DeploymentTriggerOnImageChange,
 		ImageChangeParams: &ocpappsv1.DeploymentTriggerImageChangeParams{
@@ -39,7 +39,7 @@ func TestNamespaceMapping(t *testing.T) {
 	s.deploy(app{name: "triggered", change: func(dc *ocpappsv1.DeploymentConfig) {
 		dc.Spec.Triggers = []ocpappsv1.DeploymentTriggerPolicy{
 			{Type: ocpappsv1.DeploymentTriggerOnConfigChange},
-			imageTrigger(s.ns, "own:1"), imageTrigger(images, "base:1"), imageTrigger("openshift", "shared:1"), imageTrigger("", "unnamed:1"),
+			triggerFrom(s.ns, "own:1"), triggerFrom(images, "base:1"), triggerFrom("openshift", "shared:1"), triggerFrom("", "unnamed:1"),
 		}
 	}})
 	backup := s.backup(allVolumes)
@@ -80,7 +80,7 @@ func TestD13_MappingOfAnotherNamespace(t *testing.T) {
 	s := newScene(t)
 	images := s.ns + "-images"
 	s.deploy(app{name: "web", change: func(dc *ocpappsv1.DeploymentConfig) {
-		dc.Spec.Triggers = []ocpappsv1.DeploymentTriggerPolicy{imageTrigger(s.ns, "own:1"), imageTrigger(images, "base:1")}
+		dc.Spec.Triggers = []ocpappsv1.DeploymentTriggerPolicy{triggerFrom(s.ns, "own:1"), triggerFrom(images, "base:1")}
 	}})
 	backup := s.backup()
 	s.lose()
