@@ -113,6 +113,7 @@ func (s *scene) loseWorkload() {
 	})
 }
 
+// lengthOf returns the number of items in one of the lists above.
 func lengthOf(list client.ObjectList) int {
 	switch l := list.(type) {
 	case *ocpappsv1.DeploymentConfigList:
