@@ -17,7 +17,7 @@ type DCFacts struct {
 	Live LiveDC
 	// Update is true when the restore's existingResourcePolicy makes Velero patch existing objects.
 	Update bool
-	// DetachedPods of this DeploymentConfig by this restore, in the target namespace.
+	// DetachedPods of this DeploymentConfig in the target namespace, by this restore or an earlier one.
 	DetachedPods int
 	// Owner is this restore.
 	Owner Owner

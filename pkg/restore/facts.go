@@ -248,21 +248,18 @@ func (f *Facts) Live(dc *ocpappsv1.DeploymentConfig) disconnect.LiveDC {
 	}
 }
 
-// DetachedPods returns how many pods this restore has detached from each DeploymentConfig of a target namespace. Ask for
-// it when the restore has come to its DeploymentConfigs: pods come before them.
+// DetachedPods returns how many detached pods each DeploymentConfig of a target namespace has, from this restore or an
+// earlier one: whoever has detached them, their DeploymentConfig must not run beside them. Ask for it when the restore has
+// come to its DeploymentConfigs: pods come before them.
 func (f *Facts) DetachedPods(ctx context.Context, namespace string) (map[string]int, error) {
 	return once(ctx, f, "detached/"+namespace, func(ctx context.Context) (map[string]int, error) {
-		owner := disconnect.OwnerOf(f.restore)
 		var list corev1.PodList
-		if err := f.reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{contract.DisconnectedLabel: owner.Label()}); err != nil {
+		if err := f.reader.List(ctx, &list, client.InNamespace(namespace), client.HasLabels{contract.DisconnectedLabel}); err != nil {
 			return nil, fmt.Errorf("list detached pods in %s: %w", namespace, err)
 		}
 		count := map[string]int{}
 		for i := range list.Items {
-			pod := &list.Items[i]
-			if owner.Marked(contract.DisconnectedLabel, pod.Labels, pod.Annotations) {
-				count[disconnect.DeploymentConfigOf(pod)]++
-			}
+			count[disconnect.DeploymentConfigOf(&list.Items[i])]++
 		}
 		return count, nil
 	})
