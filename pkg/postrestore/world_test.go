@@ -22,7 +22,6 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/builder"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/postrestore"
-	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/testkit"
 )
 
@@ -93,16 +92,19 @@ func rollOut(ctx context.Context, c client.Client, obj client.Object) error {
 		return nil
 	}
 	rc := testkit.MakeRC(dc.Namespace, dc.Name, dc.Status.LatestVersion).Replicas(dc.Spec.Replicas).Obj()
-	err := c.Create(ctx, rc)
-	if !apierrors.IsAlreadyExists(err) {
+	if err := c.Create(ctx, rc); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	found := &corev1.ReplicationController{}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(rc), found); err != nil {
 		return err
 	}
-	found.Spec.Replicas, found.Status.Replicas = rc.Spec.Replicas, *rc.Spec.Replicas
-	return c.Update(ctx, found)
+	found.Spec.Replicas = rc.Spec.Replicas
+	if err := c.Update(ctx, found); err != nil {
+		return err
+	}
+	found.Status.Replicas = *rc.Spec.Replicas
+	return c.Status().Update(ctx, found)
 }
 
 // scope is that of restore r, which has not ended.
@@ -227,4 +229,4 @@ func failing(verb, kind string, err error) func(testkit.Request) error {
 	}
 }
 
-func cacheOf(w *world) *restore.Cache { return restore.NewCache(w.client) }
+var schemaPods = schema.GroupResource{Resource: "pods"}
