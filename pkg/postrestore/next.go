@@ -25,6 +25,8 @@ const (
 	WaitForRestore Action = "wait-for-restore"
 	// Stop: phase two cannot go on by itself. Pods and DeploymentConfig stay as they are.
 	Stop Action = "stop"
+	// TakeOver makes a hold by another restore that of this one.
+	TakeOver Action = "take-over"
 	// DeletePods deletes the detached pods.
 	DeletePods Action = "delete-pods"
 	// Reattach gives detached pods their label `deployment` back and removes the marks.
@@ -42,7 +44,7 @@ const (
 // Writes tells whether the action changes the cluster.
 func (a Action) Writes() bool {
 	switch a {
-	case DeletePods, Reattach, Scale, Rollout, Finish:
+	case TakeOver, DeletePods, Reattach, Scale, Rollout, Finish:
 		return true
 	default:
 		return false
@@ -96,6 +98,9 @@ func (s State) podsStep() Step {
 			" the only copy of the data; restore the DeploymentConfig, then run phase two"}
 	case err != nil:
 		return s.unreadable(err)
+	case s.HeldBy != "":
+		// With the last pod of this restore goes all that leads to the DeploymentConfig: it would stay at 0 (D15).
+		return Step{Action: TakeOver, Sentence: fmt.Sprintf("it is held by restore %s: taking it over", s.HeldBy)}
 	}
 	step := Step{LostVolumes: s.lostVolumes()}
 	if slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.DeletionTimestamp == nil }) {

@@ -285,6 +285,15 @@ func passing(err error) bool {
 // resourceVersion of a DeploymentConfig. Whoever has changed it since wins, and the next look sees what is left to do.
 func (r *Runner) apply(ctx context.Context, state State, step Step) error {
 	switch step.Action {
+	case TakeOver:
+		owner := disconnect.Owner{Restore: state.Restore.NamespacedName, UID: state.Restore.UID}
+		annotations := map[string]any{contract.RestoreAnnotation: owner.Restore.String(), contract.RestoreUIDAnnotation: nil}
+		if owner.UID != "" {
+			annotations[contract.RestoreUIDAnnotation] = owner.UID
+		}
+		return r.patch(ctx, state, map[string]any{"metadata": map[string]any{
+			"labels": map[string]any{contract.ReplicasModifiedLabel: owner.Label()}, "annotations": annotations,
+		}}, false)
 	case DeletePods:
 		return r.deletePods(ctx, state.Pods)
 	case Reattach:

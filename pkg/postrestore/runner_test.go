@@ -83,6 +83,12 @@ func TestPassBringsADeploymentConfigBack(t *testing.T) {
 		"D37: replicas of an autoscaler": {
 			objects: []client.Object{heldWeb(2, false).Replicas(5).Obj(), testkit.MakeRC("shop", "web", 1).Replicas(5).Obj()}, replicas: 5, writes: []string{scale},
 		},
+		"D15: held by an earlier restore, which is taken over before the last pod that leads to it is deleted": {
+			objects: []client.Object{
+				testkit.MakeDC("shop", "web").Held(testkit.OwnerNamed("earlier"), 2, true).Obj(), heldRC("web").Obj(), readyPod("a").Obj(),
+			},
+			replicas: 2, paused: true, writes: []string{scale, "delete Pod shop/a", scale, scale}, says: "back at 2 replicas, paused",
+		},
 		"D15: pods of an earlier restore as well": {
 			objects: []client.Object{
 				heldWeb(2, false).Obj(), heldRC("web").Obj(), readyPod("a").Obj(),
