@@ -3,7 +3,7 @@ package integration
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"testing"
 
 	ocpappsv1 "github.com/openshift/api/apps/v1"
@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -189,10 +188,11 @@ func TestAfterTheScript(t *testing.T) {
 
 	require.NoError(t, s.Client().Delete(t.Context(), restore))
 	s.until(soon, func(ctx context.Context) error {
-		if err := s.Client().Get(ctx, client.ObjectKeyFromObject(restore), &velerov1.Restore{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the Restore is still there (%v)", err)
+		err := s.Client().Get(ctx, client.ObjectKeyFromObject(restore), &velerov1.Restore{})
+		if err == nil {
+			return errors.New("the Restore is still there")
 		}
-		return nil
+		return client.IgnoreNotFound(err)
 	})
 	run := s.postRestore(restore.Name)
 	require.Equal(t, cli.ExitDone, run.code, run)

@@ -233,7 +233,7 @@ func TestD32_ServiceOfDetachedPods(t *testing.T) {
 }
 
 // manually leaves phase two to the test.
-var manually = []string{"--annotations", contract.ResumeAnnotation + "=manual"} //nolint:gochecknoglobals // a constant
+var manually = []string{"--annotations", contract.ResumeAnnotation + "=manual"}
 
 // in returns the scene for a subtest, which then fails in its place.
 func (s *scene) in(t *testing.T) *scene {
