@@ -80,6 +80,39 @@ func TestDecideDC(t *testing.T) {
 			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}, Operation: true},
 		},
 
+		// Held: nothing else would bring it back.
+		"D8: no triggers and no pod waits: phase two starts its rollout": {
+			backup: web().NoTriggers(), says: "nothing would start its first rollout",
+			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Held}, Originals: disconnect.Originals{Replicas: 3}, Operation: true},
+		},
+		"D9: an image trigger that is not automatic, also one that was resolved: the API server forgets that": {
+			backup: web().Trigger(ocpappsv1.DeploymentTriggerPolicy{
+				Type:              ocpappsv1.DeploymentTriggerOnImageChange,
+				ImageChangeParams: &ocpappsv1.DeploymentTriggerImageChangeParams{LastTriggeredImage: "registry/web@sha256:1"},
+			}),
+			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Held}, Originals: disconnect.Originals{Replicas: 3}, Operation: true},
+		},
+		"an automatic image trigger starts its rollout when it is resolved": {
+			backup: web().NoTriggers().ImageTrigger("", "web:latest", ""),
+			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}},
+		},
+		"no triggers, but paused: its ReplicationController is restored": {
+			backup: web().NoTriggers().Paused(),
+			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}},
+		},
+		"no triggers, but 0 replicas": {
+			backup: web().NoTriggers().Replicas(0),
+			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}},
+		},
+		"D33: no triggers, but a test: its pods run during rollouts only": {
+			backup: web().NoTriggers().Test(),
+			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}},
+		},
+		"no triggers, but live": {
+			backup: web().NoTriggers(), live: disconnect.LiveDC{Exists: true, Replicas: 3},
+			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}},
+		},
+
 		// Live before the restore.
 		"D14: live with replicas and policy none": {
 			backup: web(), live: disconnect.LiveDC{Exists: true, Replicas: 2}, says: "live before this restore with 2 replicas",

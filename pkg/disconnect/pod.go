@@ -43,9 +43,15 @@ type Decision struct {
 type Filled struct {
 	// Volume is the name of the volume in the pod.
 	Volume string
-	// By names the Velero object that brings the data: PodVolumeBackup or DataDownload.
+	// By names the Velero object that brings the data: ByPodVolumeBackup or ByDataDownload.
 	By string
 }
+
+// What brings the data of a volume: a PodVolumeBackup through the pod that it was made of, a DataDownload into the claim.
+const (
+	ByPodVolumeBackup = "PodVolumeBackup"
+	ByDataDownload    = "DataDownload"
+)
 
 // LiveDC is what a target namespace holds under the name of a DeploymentConfig, seen before this restore reached its
 // DeploymentConfigs.
@@ -116,13 +122,13 @@ func DeploymentConfigOf(pod *corev1.Pod) string {
 
 // DecideWithoutDC decides on pods for which no DeploymentConfig has to be looked up. ok is false when one has to.
 func DecideWithoutDC(pod *corev1.Pod) (decision Decision, ok bool) {
-	if name := pod.Labels[contract.DeployerPodForLabel]; name != "" {
-		return Decision{Verdict: Skipped, Reason: fmt.Sprintf("it is a deployer or lifecycle-hook pod of ReplicationController %s", name)}, true
+	if IsRolloutPod(pod) && !mountsClaim(pod) {
+		return rolloutPodSkipped(pod), true
 	}
 	if name := pod.Annotations[contract.BuildAnnotation]; name != "" {
 		return Decision{Verdict: Skipped, Reason: fmt.Sprintf("it is a pod of Build %s", name)}, true
 	}
-	if DeploymentConfigOf(pod) == "" {
+	if !IsRolloutPod(pod) && DeploymentConfigOf(pod) == "" {
 		return Decision{Verdict: Untouched, Reason: "it is not a DeploymentConfig's pod"}, true
 	}
 	return Decision{}, false
@@ -132,6 +138,9 @@ func DecideWithoutDC(pod *corev1.Pod) (decision Decision, ok bool) {
 func DecidePod(f PodFacts) Decision {
 	if decision, ok := DecideWithoutDC(f.Pod); ok {
 		return decision
+	}
+	if IsRolloutPod(f.Pod) {
+		return f.decideRolloutPod()
 	}
 	dc := DeploymentConfigOf(f.Pod)
 	switch {
@@ -149,6 +158,41 @@ func DecidePod(f PodFacts) Decision {
 		return Decision{Verdict: Detached, Reason: reason, Warn: f.FilledUnknown != ""}
 	}
 	return Decision{Verdict: Skipped, Reason: fmt.Sprintf("no data and no hook waits for it: DeploymentConfig %s makes its own pods%s", dc, f.lost())}
+}
+
+// IsRolloutPod tells whether a pod is a deployer or lifecycle-hook pod: one that a rollout made for its own purposes.
+func IsRolloutPod(pod *corev1.Pod) bool { return pod.Labels[contract.DeployerPodForLabel] != "" }
+
+func rolloutPodSkipped(pod *corev1.Pod) Decision {
+	return Decision{Verdict: Skipped, Reason: "it is a deployer or lifecycle-hook pod of ReplicationController " + pod.Labels[contract.DeployerPodForLabel]}
+}
+
+// decideRolloutPod decides on a lifecycle-hook pod that mounts a claim. It is not restored: it would run its hook, and be
+// taken for that of the next rollout (D20). But Velero backs a claim up through the first pod that mounts it, by name, and
+// in a backup that was made during a rollout that may be this one. The data then has no way back, which must not go by
+// unseen.
+func (f PodFacts) decideRolloutPod() Decision {
+	var claims []string
+	for _, filled := range f.Filled {
+		if claim := claimOf(f.Pod, filled.Volume); claim != "" && filled.By == ByPodVolumeBackup {
+			claims = append(claims, claim)
+		}
+	}
+	switch {
+	case len(claims) > 0:
+		return Decision{Verdict: Refused, Warn: true, Reason: fmt.Sprintf("it is a lifecycle-hook pod, which is never restored, and the data of claim %s "+
+			"was backed up through it: restore from a backup that was made while no rollout was running", strings.Join(claims, ", "))}
+	case f.FilledUnknown != "":
+		return Decision{Verdict: Refused, Warn: true, Reason: "it is a lifecycle-hook pod, which is never restored, " +
+			"and it is not known whether data was backed up through it: " + f.FilledUnknown}
+	default:
+		return rolloutPodSkipped(f.Pod)
+	}
+}
+
+// mountsClaim tells whether any volume of the pod is a claim.
+func mountsClaim(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
 }
 
 // reason returns why the pod must be restored, empty when nothing asks for it.

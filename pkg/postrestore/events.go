@@ -36,7 +36,7 @@ type note struct {
 }
 
 func held(s State) note {
-	return note{corev1.EventTypeNormal, HeldReason, fmt.Sprintf("Held at 0 replicas by restore %s until the data and hooks of its restored pods are done",
+	return note{corev1.EventTypeNormal, HeldReason, fmt.Sprintf("Held at 0 replicas by restore %s, which resumes it when its data and hooks are done",
 		s.Restore.Name)}
 }
 

@@ -301,14 +301,11 @@ func (s State) rolloutStep(latest *rollout) Step {
 }
 
 // firstRolloutStep decides how a DeploymentConfig without any rollout gets its first one. The controller starts it for a
-// config change trigger at once, and for image triggers when all of them are resolved (triggerActivated); never without
-// triggers. A trigger that is not automatic is never resolved by itself (D9).
+// config change trigger at once, and for image triggers when all of them are resolved (triggerActivated).
 func (s State) firstRolloutStep() Step {
 	var unresolved []string
-	starts := false
 	for _, trigger := range s.DC.Spec.Triggers {
 		params := trigger.ImageChangeParams
-		starts = starts || trigger.Type == ocpappsv1.DeploymentTriggerOnConfigChange || trigger.Type == ocpappsv1.DeploymentTriggerOnImageChange
 		if trigger.Type == ocpappsv1.DeploymentTriggerOnImageChange && params != nil && params.Automatic && params.LastTriggeredImage == "" {
 			unresolved = append(unresolved, fmt.Sprintf("%s %s", params.From.Kind, params.From.Name))
 		}
@@ -317,19 +314,11 @@ func (s State) firstRolloutStep() Step {
 	case len(unresolved) > 0:
 		return Step{Action: Wait, Sentence: fmt.Sprintf("waiting for the image of trigger %s: no rollout can start before it is there",
 			strings.Join(unresolved, ", "))}
-	case starts && !s.hasManualTrigger():
-		return Step{Action: WaitShortly, Sentence: "waiting for its first rollout"}
-	default:
+	case disconnect.NothingRollsOut(s.DC.Spec.Triggers):
 		return Step{Action: Rollout, Sentence: "nothing starts its first rollout: starting it"}
+	default:
+		return Step{Action: WaitShortly, Sentence: "waiting for its first rollout"}
 	}
-}
-
-// hasManualTrigger tells whether an image trigger stands in the way of the first rollout for good.
-func (s State) hasManualTrigger() bool {
-	return slices.ContainsFunc(s.DC.Spec.Triggers, func(t ocpappsv1.DeploymentTriggerPolicy) bool {
-		return t.Type == ocpappsv1.DeploymentTriggerOnImageChange && t.ImageChangeParams != nil &&
-			!t.ImageChangeParams.Automatic && t.ImageChangeParams.LastTriggeredImage == ""
-	})
 }
 
 // count puts a number before the singular or the plural.

@@ -129,11 +129,11 @@ func (f *Facts) Filled(ctx context.Context, pod *corev1.Pod) ([]disconnect.Fille
 	var filled []disconnect.Filled
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
-		by, ok := "PodVolumeBackup", inPod[volume.Name]
+		by, ok := disconnect.ByPodVolumeBackup, inPod[volume.Name]
 		if !ok && volume.PersistentVolumeClaim != nil {
 			claim := types.NamespacedName{Namespace: f.TargetNamespace(pod.Namespace), Name: volume.PersistentVolumeClaim.ClaimName}
 			if ok = downloads[claim]; ok {
-				by = "DataDownload"
+				by = disconnect.ByDataDownload
 			}
 		}
 		if ok {
