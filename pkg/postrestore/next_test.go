@@ -348,6 +348,10 @@ func TestNext(t *testing.T) {
 			state: state(scaled(2).LatestVersion(2), withControllers(heldRC().Phase(ocpappsv1.DeploymentStatusFailed))),
 			want:  postrestore.Step{Action: postrestore.WaitShortly, Originals: originals(2, false)}, says: []string{"waiting for ReplicationController web-2"},
 		},
+		"row 6, once: the new rollout is asked for and not there yet, while an earlier one runs the pods": {
+			state: state(scaled(2).LatestVersion(2), withControllers(fullRC(2))),
+			want:  postrestore.Step{Action: postrestore.WaitShortly, Originals: originals(2, false)}, says: []string{"waiting for ReplicationController web-2"},
+		},
 		"row 6: a rollout that failed after it was resumed is not repeated": {
 			state: state(scaled(2), withControllers(testkit.MakeRC("shop", "web", 1).Replicas(0).Desired(2).Phase(ocpappsv1.DeploymentStatusFailed))),
 			want:  postrestore.Step{Action: postrestore.Stop, Originals: originals(2, false)}, says: []string{"rollout web-1 failed", "oc rollout latest dc/web -n shop"},

@@ -89,6 +89,9 @@ func TestPassBringsADeploymentConfigBack(t *testing.T) {
 			},
 			replicas: 2, paused: true, writes: []string{scale, "delete Pod shop/a", scale, scale}, says: "back at 2 replicas, paused",
 		},
+		"D37: replicas of an autoscaler, paused by the OADP script": {
+			objects: []client.Object{heldWeb(2, true).Replicas(5).Paused().Obj(), heldRC("web").Obj()}, replicas: 5, paused: true, writes: []string{scale, scale},
+		},
 		"D15: pods of an earlier restore as well": {
 			objects: []client.Object{
 				heldWeb(2, false).Obj(), heldRC("web").Obj(), readyPod("a").Obj(),
