@@ -287,7 +287,7 @@ func TestPodsOfAnyVersion(t *testing.T) {
 		}
 		assert.ElementsMatch(s.t, []string{"one-1", "seven-1"}, names)
 		for _, rc := range []string{"one-1", "seven-1", "seven-6", "seven-7"} {
-			assert.Contains(s.t, s.logged(restore.Name, rc), "makes its own")
+			assert.Contains(s.t, s.logged(restore.Name, rc), "decision=skipped")
 		}
 		s.rollOut("seven", 2)
 		s.awaitPods(s.ns, "seven", 2)

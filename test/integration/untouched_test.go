@@ -86,7 +86,7 @@ func TestPodsOfRolloutsAndBuilds(t *testing.T) {
 	})
 	s.row("D20 ReplicationControllers of a DeploymentConfig are not restored", func(s *scene) {
 		for _, rc := range []string{"web-1", "web-2"} {
-			assert.Contains(s.t, s.logged(restore.Name, rc), "makes its own")
+			assert.Contains(s.t, s.logged(restore.Name, rc), "decision=skipped")
 		}
 		var rcs corev1.ReplicationControllerList
 		require.NoError(s.t, s.Client().List(s.t.Context(), &rcs, client.InNamespace(s.ns)))
