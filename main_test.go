@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -171,14 +171,19 @@ func callActions(t *testing.T, binary string) {
 	var away atomic.Bool
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		answer := func(body string) {
+			if _, err := io.WriteString(w, body); err != nil {
+				t.Error(err)
+			}
+		}
 		switch {
 		case away.Load():
 			w.WriteHeader(http.StatusForbidden)
-			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"velero may not list"}`)
+			answer(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"velero may not list"}`)
 		case strings.HasSuffix(r.URL.Path, "/pods"):
-			fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","items":[]}`)
+			answer(`{"kind":"PodList","apiVersion":"v1","items":[]}`)
 		case strings.HasSuffix(r.URL.Path, "/deploymentconfigs"):
-			fmt.Fprint(w, `{"kind":"DeploymentConfigList","apiVersion":"apps.openshift.io/v1","items":[]}`)
+			answer(`{"kind":"DeploymentConfigList","apiVersion":"apps.openshift.io/v1","items":[]}`)
 		default:
 			http.NotFound(w, r)
 		}

@@ -1,6 +1,7 @@
 package disconnect_test
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -239,12 +240,8 @@ func TestDetach(t *testing.T) {
 		"oadp.openshift.io/restore": "openshift-adp/r", "oadp.openshift.io/restore-uid": "uid-of-r", "oadp.openshift.io/deploymentconfig": "web",
 	}
 	with := func(m map[string]any, more map[string]any) map[string]any {
-		all := map[string]any{}
-		for _, from := range []map[string]any{m, more} {
-			for k, v := range from {
-				all[k] = v
-			}
-		}
+		all := maps.Clone(m)
+		maps.Copy(all, more)
 		return all
 	}
 	spec := func(more map[string]any) map[string]any {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	ocpappsv1 "github.com/openshift/api/apps/v1"
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,8 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
-
-	ocpappsv1 "github.com/openshift/api/apps/v1"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
 )

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -170,7 +171,7 @@ func TestAConflictIsTriedAgain(t *testing.T) {
 		if r.String() == "patch DeploymentConfig shop/web" {
 			touches++
 			dc := w.dc("web")
-			dc.Annotations["touched"] = fmt.Sprint(touches)
+			dc.Annotations["touched"] = strconv.Itoa(touches)
 			return w.base.Update(t.Context(), dc)
 		}
 		return nil
@@ -411,7 +412,7 @@ func TestEvents(t *testing.T) {
 			}, event.InvolvedObject)
 			require.Equal(t, "r", event.Labels[velerov1.RestoreNameLabel])
 			require.Equal(t, "shop", event.Namespace)
-			require.Equal(t, w.clock.Now(), event.FirstTimestamp.Time.UTC())
+			require.Equal(t, w.clock.Now(), event.FirstTimestamp.UTC())
 		}
 		require.Equal(t, corev1.EventTypeNormal, byReason["HeldForRestore"].Type)
 		require.Contains(t, byReason["HeldForRestore"].Message, "restore r")

@@ -2,6 +2,8 @@ package deploymentconfig_test
 
 import (
 	"fmt"
+	"maps"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,12 +78,10 @@ func TestExecute(t *testing.T) {
 			if annotations == nil {
 				annotations = map[string]string{}
 			}
-			for key, value := range map[string]string{
+			maps.Copy(annotations, map[string]string{
 				"oadp.openshift.io/original-replicas": replicas, "oadp.openshift.io/original-paused": paused,
 				"oadp.openshift.io/restore": "openshift-adp/r", "oadp.openshift.io/restore-uid": "uid-of-r",
-			} {
-				annotations[key] = value
-			}
+			})
 			u.SetAnnotations(annotations)
 			unstructured.RemoveNestedField(u.Object, "spec", "paused")
 			if paused == "true" {
@@ -289,7 +289,7 @@ func TestExecuteListsOnceForManyDeploymentConfigs(t *testing.T) {
 	t.Parallel()
 	action, requests := newAction(t, testkit.Logger(t))
 	for i := range 50 {
-		_, err := action.Execute(testkit.Input(testkit.RestoreNamed("r").Result(), testkit.MakeDC(fmt.Sprintf("shop-%d", i%5), fmt.Sprint(i)).Obj()))
+		_, err := action.Execute(testkit.Input(testkit.RestoreNamed("r").Result(), testkit.MakeDC(fmt.Sprintf("shop-%d", i%5), strconv.Itoa(i)).Obj()))
 		require.NoError(t, err)
 	}
 	require.Equal(t, map[string]int{"list DeploymentConfig": 5, "list Pod": 5}, requests.Count())

@@ -2,6 +2,7 @@ package pod_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -130,7 +131,7 @@ func TestExecute(t *testing.T) {
 			want: detached, operation: "pods/v1/uid-of-r", level: logrus.InfoLevel,
 		},
 		"the cluster does not serve DeploymentConfigs": {
-			pod: claimPod(), objects: []client.Object{dataOf("shop", "a")}, fail: failing("DeploymentConfig", notServed), want: untouched, level: logrus.DebugLevel, says: "does not serve DeploymentConfigs",
+			pod: claimPod(), objects: []client.Object{dataOf("shop", "a")}, fail: failing("DeploymentConfig", errNotServed), want: untouched, level: logrus.DebugLevel, says: "does not serve DeploymentConfigs",
 		},
 		"D21: PodVolumeBackups cannot be listed: detached, with one warning": {
 			pod: claimPod(), fail: failing("PodVolumeBackup", apierrors.NewServiceUnavailable("etcd is away")), want: detached, level: logrus.WarnLevel, says: "etcd is away",
@@ -308,7 +309,7 @@ func TestExecuteListsOnceForManyPods(t *testing.T) {
 	action, requests := newAction(t, testkit.Logger(t), backup())
 	for i := range 200 {
 		namespace := fmt.Sprintf("shop-%d", i%5)
-		_, err := action.Execute(testkit.Input(testkit.RestoreNamed("r").Result(), testkit.MakePod(namespace, "web", 1).Named(fmt.Sprint(i)).Claim("data", "c").Obj()))
+		_, err := action.Execute(testkit.Input(testkit.RestoreNamed("r").Result(), testkit.MakePod(namespace, "web", 1).Named(strconv.Itoa(i)).Claim("data", "c").Obj()))
 		require.NoError(t, err)
 	}
 	require.Equal(t, map[string]int{"list DeploymentConfig": 5, "get Backup": 1, "list PodVolumeBackup": 1, "list DataDownload": 1}, requests.Count())
@@ -352,7 +353,7 @@ func mapped(edit func(*velerov1.Restore)) func(*velerov1.Restore) {
 	}
 }
 
-var notServed = apierrors.NewGenericServerResponse(404, "list", schema.GroupResource{Group: "apps.openshift.io", Resource: "deploymentconfigs"}, "", "", 0, true)
+var errNotServed = apierrors.NewGenericServerResponse(404, "list", schema.GroupResource{Group: "apps.openshift.io", Resource: "deploymentconfigs"}, "", "", 0, true)
 
 func failing(kind string, err error) func(testkit.Request) error {
 	return func(r testkit.Request) error {

@@ -2,6 +2,7 @@ package replicationcontroller_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -123,7 +124,7 @@ func TestExecuteListsOnceForManyReplicationControllers(t *testing.T) {
 	t.Parallel()
 	action, requests := newAction(t, testkit.Logger(t))
 	for i := range 50 {
-		_, err := action.Execute(testkit.Input(testkit.RestoreNamed("r").Result(), testkit.MakeRC(fmt.Sprintf("shop-%d", i%5), fmt.Sprint(i), 1).Obj()))
+		_, err := action.Execute(testkit.Input(testkit.RestoreNamed("r").Result(), testkit.MakeRC(fmt.Sprintf("shop-%d", i%5), strconv.Itoa(i), 1).Obj()))
 		require.NoError(t, err)
 	}
 	require.Equal(t, map[string]int{"list DeploymentConfig": 5, "list Pod": 5}, requests.Count())
