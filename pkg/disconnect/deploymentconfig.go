@@ -46,7 +46,7 @@ func DecideDC(f DCFacts) DCDecision {
 
 func (f DCFacts) decide() DCDecision {
 	switch {
-	case f.Live.Exists && f.Live.Replicas > 0:
+	case f.Live.runs():
 		return f.leaveLive(fmt.Sprintf("it was live before this restore with %d replicas", f.Live.Replicas))
 	case f.Live.Exists && !f.Update:
 		return DCDecision{

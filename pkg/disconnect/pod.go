@@ -66,6 +66,9 @@ type LiveDC struct {
 	OfThisRestore bool
 }
 
+// runs tells whether it is there with pods to run.
+func (l LiveDC) runs() bool { return l.Exists && l.Replicas > 0 }
+
 // Scope tells whether the restore brings the DeploymentConfig of a pod.
 type Scope struct {
 	// Included is false when the DeploymentConfig is left out by resources or namespaces, in the backup or the restore,
@@ -142,22 +145,22 @@ func DecidePod(f PodFacts) Decision {
 	if IsRolloutPod(f.Pod) {
 		return f.decideRolloutPod()
 	}
-	dc := DeploymentConfigOf(f.Pod)
+	dc, reason := DeploymentConfigOf(f.Pod), f.reason()
 	switch {
 	case !f.Scope.Included && !f.DC.Exists:
 		return Decision{Verdict: Untouched, Reason: fmt.Sprintf("its DeploymentConfig %s is not in the cluster and does not come with this restore: %s",
 			dc, f.Scope.Reason)}
-	case f.DC.Exists && f.DC.OfThisRestore && f.DC.Replicas > 0 && f.reason() != "":
+	case f.DC.runs() && f.DC.OfThisRestore && reason != "":
 		return Decision{Verdict: Refused, Warn: true, Reason: fmt.Sprintf("its DeploymentConfig %s was restored before it and already runs, "+
 			"so the pod's data cannot be brought in: restore pods before deploymentconfigs.apps.openshift.io (server flag --restore-resource-priorities)", dc)}
-	case f.DC.Exists && f.DC.Replicas > 0 && !f.DC.OfThisRestore:
+	case f.DC.runs() && !f.DC.OfThisRestore:
 		return Decision{Verdict: Skipped, Warn: true, Reason: fmt.Sprintf("its DeploymentConfig %s was live before this restore with %d replicas "+
 			"and owns the application: scale it to 0 first to restore its data in place", dc, f.DC.Replicas)}
-	}
-	if reason := f.reason(); reason != "" {
+	case reason != "":
 		return Decision{Verdict: Detached, Reason: reason, Warn: f.FilledUnknown != ""}
+	default:
+		return Decision{Verdict: Skipped, Reason: fmt.Sprintf("no data and no hook waits for it: DeploymentConfig %s makes its own pods%s", dc, f.lost())}
 	}
-	return Decision{Verdict: Skipped, Reason: fmt.Sprintf("no data and no hook waits for it: DeploymentConfig %s makes its own pods%s", dc, f.lost())}
 }
 
 // IsRolloutPod tells whether a pod is a deployer or lifecycle-hook pod: one that a rollout made for its own purposes.

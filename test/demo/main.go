@@ -145,5 +145,6 @@ func startCluster(ctx context.Context) (_ *cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, c.awaitNodeAgent(ctx)
+	err = c.awaitNodeAgent(ctx)
+	return c, err
 }

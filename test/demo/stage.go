@@ -151,7 +151,7 @@ func (s *stage) failed(err error) { s.print("\n" + s.paint(red, "error: ") + err
 func wrap(text string, most int) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if line != "" && len([]rune(line))+1+len([]rune(word)) > most {
 			lines = append(lines, line)
 			line = ""

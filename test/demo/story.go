@@ -121,7 +121,8 @@ func (s *story) restoreWithout(ctx context.Context) error {
 		return err
 	}
 	s.print("")
-	s.say("The application runs, and its claim holds %q: the data is lost. The restore is %s, and will wait 4 hours for a pod that no longer exists.", value, r.Status.Phase)
+	s.say("The application runs, and its claim holds %q: the data is lost. The restore is %s, and will wait 4 hours for a pod that no longer exists.",
+		value, r.Status.Phase)
 	return nil
 }
 
@@ -229,7 +230,7 @@ func (s *story) tellOperation(ctx context.Context) {
 		if err != nil {
 			continue // it is not described yet, or the time is up
 		}
-		if found := sentence.FindStringSubmatch(out); found != nil && found[1] != last {
+		if found := sentence.FindStringSubmatch(out); len(found) == 2 && found[1] != last {
 			last = found[1]
 			s.happened("Operation", "%s", last)
 		}

@@ -45,8 +45,10 @@ func (s *story) follow(ctx context.Context, restore string) (*narrator, error) {
 		list      client.ObjectList
 		namespace string
 	}{
-		{&corev1.PodList{}, shop}, {&ocpappsv1.DeploymentConfigList{}, shop},
-		{&velerov1.PodVolumeRestoreList{}, s.VeleroNamespace()}, {&velerov1.RestoreList{}, s.VeleroNamespace()},
+		{&corev1.PodList{}, shop},
+		{&ocpappsv1.DeploymentConfigList{}, shop},
+		{&velerov1.PodVolumeRestoreList{}, s.VeleroNamespace()},
+		{&velerov1.RestoreList{}, s.VeleroNamespace()},
 	} {
 		w, err := s.watching.Watch(ctx, follow.list, client.InNamespace(follow.namespace))
 		if err != nil {
@@ -142,7 +144,8 @@ func (n *narrator) dc(dc *ocpappsv1.DeploymentConfig) {
 	n.known = dc
 	switch {
 	case before == nil && held:
-		n.happened("DC", "%s is restored and held at %d replicas; its own %s are written down", dc.Name, dc.Spec.Replicas, dc.Annotations[contract.OriginalReplicasAnnotation])
+		n.happened("DC", "%s is restored and held at %d replicas; its own %s are written down",
+			dc.Name, dc.Spec.Replicas, dc.Annotations[contract.OriginalReplicasAnnotation])
 	case before == nil:
 		n.happened("DC", "%s is restored with %d replicas, and rolls out", dc.Name, dc.Spec.Replicas)
 	case before.Spec.Replicas != dc.Spec.Replicas:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 
 	ocpappsv1 "github.com/openshift/api/apps/v1"
@@ -306,9 +307,7 @@ func TestB13_RestoreOfTheSameNameInAnotherVelero(t *testing.T) {
 	held := app{name: "web", change: func(dc *ocpappsv1.DeploymentConfig) {
 		dc.Labels[contract.ReplicasModifiedLabel] = name
 		dc.Annotations = map[string]string{contract.OriginalReplicasAnnotation: "1", contract.OriginalPausedAnnotation: "false"}
-		for key, value := range marks {
-			dc.Annotations[key] = value
-		}
+		maps.Copy(dc.Annotations, marks)
 	}}.dc(other.ns)
 	detached := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -317,9 +316,7 @@ func TestB13_RestoreOfTheSameNameInAnotherVelero(t *testing.T) {
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "registry.example/app:1"}}},
 	}
-	for key, value := range marks {
-		detached.Annotations[key] = value
-	}
+	maps.Copy(detached.Annotations, marks)
 	s.create(held, detached)
 	s.until(soon, func(ctx context.Context) error { return s.rolledOut(ctx, other.ns, "web", 1) })
 	before := s.revisions(other.ns)

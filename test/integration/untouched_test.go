@@ -164,7 +164,7 @@ func (s *scene) executor(action string) riav2.RestoreItemAction {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	kind := string(common.PluginKindRestoreItemActionV2)
-	cmd := exec.Command(plugin(s.t))
+	cmd := exec.CommandContext(s.t.Context(), plugin(s.t))
 	cmd.Env = []string{"KUBECONFIG=" + s.Kubeconfig(), "PATH=" + os.Getenv("PATH"), "TMPDIR=" + s.t.TempDir()}
 	process := hcplugin.NewClient(&hcplugin.ClientConfig{
 		HandshakeConfig:  framework.Handshake(),
@@ -202,7 +202,7 @@ func (s *scene) restoreForExecute() *velerov1.Restore {
 	return &velerov1.Restore{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.VeleroNamespace(), Name: s.name("restore"), UID: "0b0f3c4e-0000-4000-8000-000000000000"},
 		Spec:       velerov1.RestoreSpec{BackupName: "none"},
-		Status:     velerov1.RestoreStatus{StartTimestamp: ptr.To(metav1.Now())},
+		Status:     velerov1.RestoreStatus{StartTimestamp: new(metav1.Now())},
 	}
 }
 
@@ -472,9 +472,15 @@ func (s *scene) madeBy(restore *velerov1.Restore) map[string]string {
 				continue
 			}
 			for _, path := range [][]string{
-				{"status"}, {"spec", "nodeName"},
-				{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "generation"}, {"metadata", "creationTimestamp"},
-				{"metadata", "managedFields"}, {"metadata", "ownerReferences"}, {"metadata", "finalizers"},
+				{"status"},
+				{"spec", "nodeName"},
+				{"metadata", "uid"},
+				{"metadata", "resourceVersion"},
+				{"metadata", "generation"},
+				{"metadata", "creationTimestamp"},
+				{"metadata", "managedFields"},
+				{"metadata", "ownerReferences"},
+				{"metadata", "finalizers"},
 			} {
 				unstructured.RemoveNestedField(object.Object, path...)
 			}
