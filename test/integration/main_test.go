@@ -2,11 +2,14 @@ package integration
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +50,14 @@ var binary struct {
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard()) // controller-runtime asks for one
+	flag.Parse()
+	if given := flag.Lookup("test.parallel"); given.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		// A scenario waits most of its time: more of them than there are cores keep those busy.
+		if err := given.Value.Set("8"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	dir, err := os.MkdirTemp("", "dr-integration-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -114,6 +125,12 @@ func startCluster(plugin string, options bed.Options) (*cluster, error) {
 		options.CRDs = crds
 	}
 	options.Plugins = append(options.Plugins, plugin)
+	options.VeleroArgs = append(options.VeleroArgs,
+		// Scenarios run side by side, and Velero's queue of backups looks again only every minute for one that it passed over.
+		"--concurrent-backups=10",
+		// Client-side throttling makes a volume restore that ends quickly fail: Velero then cancels its own look at the node-agent
+		// (pkg/podvolume/restorer.go).
+		"--client-qps=500", "--client-burst=500")
 	ctx, cancel := context.WithCancel(context.Background())
 	b, err := bed.Start(ctx, options)
 	if err != nil {

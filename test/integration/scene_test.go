@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -443,7 +444,10 @@ func (s *scene) events(namespace, name string) []string {
 	s.t.Helper()
 	var list corev1.EventList
 	require.NoError(s.t, s.Client().List(s.t.Context(), &list, client.InNamespace(namespace)))
-	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return a.FirstTimestamp.Compare(b.FirstTimestamp.Time) })
+	// By etcd's revision: timestamps are whole seconds.
+	slices.SortFunc(list.Items, func(a, b corev1.Event) int {
+		return cmp.Or(cmp.Compare(len(a.ResourceVersion), len(b.ResourceVersion)), cmp.Compare(a.ResourceVersion, b.ResourceVersion))
+	})
 	var events []string
 	for i := range list.Items {
 		if e := &list.Items[i]; e.Source.Component == "velero-plugin-for-openshift-dr" && e.InvolvedObject.Name == name {

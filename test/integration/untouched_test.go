@@ -229,7 +229,7 @@ func TestD27_UntouchedItemsPassByteByByte(t *testing.T) {
 		"a ReplicationController": {contract.ReplicationControllerRestoreAction, itemOf(t,
 			`{"apiVersion":"v1","kind":"ReplicationController","metadata":{"namespace":%q,"name":"it","creationTimestamp":null},"spec":{"replicas":2,"selector":{"app":"x"},"template":null},%s}`, s.ns, strange)},
 		"a DeploymentConfig without data": {contract.DeploymentConfigRestoreAction, itemOf(t,
-			`{"apiVersion":"apps.openshift.io/v1","kind":"DeploymentConfig","metadata":{"namespace":%q,"name":"it","creationTimestamp":null},"spec":{"replicas":2,"triggers":null,"template":{"metadata":{"creationTimestamp":null},"spec":{"containers":[]}},"future":1},%s}`, s.ns, strange)},
+			`{"apiVersion":"apps.openshift.io/v1","kind":"DeploymentConfig","metadata":{"namespace":%q,"name":"it","creationTimestamp":null},"spec":{"replicas":2,"triggers":[{"type":"ConfigChange","imageChangeParams":null}],"template":{"metadata":{"creationTimestamp":null},"spec":{"containers":[]}},"future":1},%s}`, s.ns, strange)},
 	} {
 		s.row("I5 "+name, func(s *scene) {
 			restore := s.restoreForExecute()
