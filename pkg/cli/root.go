@@ -50,7 +50,7 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	})
 	return execute(ctx, args, surroundings{
 		in: in, out: out, errOut: errOut,
-		getenv: os.Getenv, readFile: os.ReadFile,
+		getenv: os.Getenv, readFile: os.ReadFile, executable: os.Executable,
 		clock: clock.RealClock{}, screen: screenOf(errOut),
 		connect: func(c *connection) (client.Client, error) {
 			config, err := c.config()
@@ -68,6 +68,7 @@ type surroundings struct {
 	out, errOut io.Writer
 	getenv      func(key string) string
 	readFile    func(path string) ([]byte, error)
+	executable  func() (string, error) // path of this program
 	clock       clock.WithTicker
 	screen      screen
 	connect     func(*connection) (client.Client, error)
@@ -129,6 +130,6 @@ func newRoot(s surroundings) *cobra.Command {
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(newVersion(s), newPostRestore(s))
+	root.AddCommand(newVersion(s), newPostRestore(s), newInstall(s))
 	return root
 }
