@@ -9,6 +9,9 @@ IMAGE   ?= $(BINARY):$(VERSION)
 
 GO ?= go
 LDFLAGS := -s -w -X $(MODULE)/pkg/version.version=$(VERSION) -X $(MODULE)/pkg/version.commit=$(COMMIT)
+BUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)"
+# What OpenShift runs on.
+ARCHES ?= amd64 arm64 ppc64le s390x
 # Built on first use from its own module and kept in the go command's build cache, whose key is the content.
 GOLANGCI_LINT := $(GO) tool -modfile=test/tools/lint/go.mod golangci-lint
 
@@ -28,16 +31,17 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build the plugin into bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/$(BINARY) .
+	$(BUILD) -o bin/$(BINARY) .
+
+.PHONY: dist
+dist: ## Build the plugin for ARCHES into dist/
+	@for arch in $(ARCHES); do \
+		(set -x; GOOS=linux GOARCH=$$arch $(BUILD) -o dist/linux-$$arch/$(BINARY) .) || exit; \
+	done
 
 .PHONY: image
-image: ## Build the container image IMAGE with docker, podman or buildah
-	@for engine in docker podman buildah; do \
-		$$engine info >/dev/null 2>&1 || continue; \
-		set -x; \
-		exec $$engine build --build-arg VERSION="$(VERSION)" --build-arg COMMIT="$(COMMIT)" -t "$(IMAGE)" -f Dockerfile .; \
-	done; \
-	echo "error: an image is built with docker, podman or buildah, and none of them runs here" >&2; exit 1
+image: dist ## Build the container image IMAGE for ARCHES with docker, podman or buildah
+	@VERSION="$(VERSION)" COMMIT="$(COMMIT)" scripts/image.sh "$(IMAGE)" $(ARCHES)
 
 .PHONY: test
 test: test-unit test-integration ## Run all tests
