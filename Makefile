@@ -18,6 +18,8 @@ GOLANGCI_LINT := $(GO) tool -modfile=test/tools/lint/go.mod golangci-lint
 # To run less than all tests: make test-integration RUN=TestName ARGS=-v
 RUN  ?= .
 ARGS ?=
+# Those of test/bed that take a real node.
+NODE_TESTS := ^(TestNode|TestWatchdogOfNode)$$
 # All but ./test/...
 UNIT := . ./pkg/... ./velero-plugins/... ./scripts/...
 
@@ -27,7 +29,7 @@ UNIT := . ./pkg/... ./velero-plugins/... ./scripts/...
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the plugin into bin/
@@ -54,7 +56,13 @@ test-unit: ## Run the unit tests, and the contract test of the built binary
 # as inputs of the test, so that it would take an old result for good.
 .PHONY: test-integration
 test-integration: tools ## Run the tests against a real Kubernetes API and a real Velero
-	$(GO) test -race -timeout 45m -p 1 -count 1 -run '$(RUN)' $(ARGS) ./test/...
+	$(GO) test -race -timeout 45m -p 1 -count 1 -run '$(RUN)' -skip '$(NODE_TESTS)' $(ARGS) $$($(GO) list ./test/... | grep -v /test/e2e)
+
+.PHONY: e2e
+e2e: ## Run the tests on a real node: Linux, root, and scripts/node-packages.sh (skipped, with the reason, where it cannot be)
+	@$(GO) run ./test/bed/cmd/tools -node >/dev/null
+	$(GO) test -timeout 20m -count 1 -run '$(NODE_TESTS)' $(ARGS) ./test/bed
+	$(GO) test -timeout 45m -count 1 -run '$(RUN)' $(ARGS) ./test/e2e
 
 .PHONY: cover
 cover: ## Run the unit tests and print how much they cover

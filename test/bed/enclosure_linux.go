@@ -53,7 +53,7 @@ func newEnclosure(ctx context.Context, c *crew, dir string, env []string) (_ *en
 		}
 	}()
 	ready := filepath.Join(dir, "ready")
-	cmd := exec.Command("/bin/sh", "-c", enclosureScript, "enclosure", dir, nodeIP+"/24", ready)
+	cmd := c.command("/bin/sh", "-c", enclosureScript, "enclosure", dir, nodeIP+"/24", ready)
 	cmd.Env = env
 	cmd.Stdin = stdin
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -133,7 +133,9 @@ func NodeSupported() error {
 			return fmt.Errorf("a real node has its own %s, and the folder for temporary files, %s, is in it: set TMPDIR", dir, os.TempDir())
 		}
 	}
-	cmd := exec.Command("/bin/true")
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/bin/true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("a real node needs namespaces of its own, and this machine gives none (%w): use a privileged container or a virtual machine", err)

@@ -63,6 +63,13 @@ func (b *Bed) ImportImage(ctx context.Context, image Image) (err error) {
 	if _, err := b.ctr(ctx, "images", "import", "--snapshotter="+b.node.snapshotter, archive); err != nil {
 		return fmt.Errorf("import the image %s: %w", image.Reference, err)
 	}
+	names, err := b.ctr(ctx, "images", "list", "--quiet", "name=="+image.Reference)
+	if err != nil {
+		return fmt.Errorf("look for the image %s: %w", image.Reference, err)
+	}
+	if strings.TrimSpace(names) == "" {
+		return fmt.Errorf("import the image %s: no image of that name is in %s", image.Reference, archive)
+	}
 	// containerd tells the part of it that kubelet asks, and that one leaves its mark when it knows.
 	return poll(ctx, "wait for containerd to know the image "+image.Reference, func(ctx context.Context) error {
 		known, err := b.ctr(ctx, "images", "list", "--quiet", `name==`+image.Reference+`,labels."io.cri-containerd.image"==managed`)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -132,14 +133,14 @@ func (b *Bed) awaitVeleroPod(ctx context.Context) error {
 
 // containerStates says in one line how the containers of a pod are.
 func containerStates(pod *corev1.Pod) string {
-	states := string(pod.Status.Phase)
+	states := []string{string(pod.Status.Phase)}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		switch {
 		case status.State.Waiting != nil:
-			states += fmt.Sprintf(", %s waits: %s %s", status.Name, status.State.Waiting.Reason, status.State.Waiting.Message)
+			states = append(states, fmt.Sprintf("%s waits: %s %s", status.Name, status.State.Waiting.Reason, status.State.Waiting.Message))
 		case status.State.Terminated != nil:
-			states += fmt.Sprintf(", %s ended with %d: %s", status.Name, status.State.Terminated.ExitCode, status.State.Terminated.Message)
+			states = append(states, fmt.Sprintf("%s ended with %d: %s", status.Name, status.State.Terminated.ExitCode, status.State.Terminated.Message))
 		}
 	}
-	return states
+	return strings.Join(states, ", ")
 }
