@@ -42,10 +42,20 @@ func serve() {
 	shared := &parts{}
 	framework.NewServer().
 		BindFlags(pflag.CommandLine).
-		RegisterRestoreItemActionV2(contract.PodRestoreAction, shared.with(func(log logrus.FieldLogger, p *parts) any { return pod.New(log, p.facts, p.driver) })).
-		RegisterRestoreItemActionV2(contract.DeploymentConfigRestoreAction, shared.with(func(log logrus.FieldLogger, p *parts) any { return deploymentconfig.New(log, p.facts, p.driver) })).
-		RegisterRestoreItemActionV2(contract.ReplicationControllerRestoreAction, shared.with(func(log logrus.FieldLogger, p *parts) any { return replicationcontroller.New(log, p.facts) })).
+		RegisterRestoreItemActionV2(contract.PodRestoreAction, shared.make(newPodRestore)).
+		RegisterRestoreItemActionV2(contract.DeploymentConfigRestoreAction, shared.make(newDeploymentConfigRestore)).
+		RegisterRestoreItemActionV2(contract.ReplicationControllerRestoreAction, shared.make(newReplicationControllerRestore)).
 		Serve()
+}
+
+func newPodRestore(log logrus.FieldLogger, p *parts) any { return pod.New(log, p.facts, p.driver) }
+
+func newDeploymentConfigRestore(log logrus.FieldLogger, p *parts) any {
+	return deploymentconfig.New(log, p.facts, p.driver)
+}
+
+func newReplicationControllerRestore(log logrus.FieldLogger, p *parts) any {
+	return replicationcontroller.New(log, p.facts)
 }
 
 // parts are what the actions of one process share: the facts of a restore are then read once for all of them, and one
@@ -57,16 +67,17 @@ type parts struct {
 	driver *postrestore.Driver
 }
 
-func (p *parts) with(action func(logrus.FieldLogger, *parts) any) func(logrus.FieldLogger) (any, error) {
+// make returns an initializer in Velero's form.
+func (p *parts) make(action func(logrus.FieldLogger, *parts) any) func(logrus.FieldLogger) (any, error) {
 	return func(log logrus.FieldLogger) (any, error) {
-		if err := p.make(log); err != nil {
+		if err := p.connect(log); err != nil {
 			return nil, err
 		}
 		return action(log, p), nil
 	}
 }
 
-func (p *parts) make(log logrus.FieldLogger) error {
+func (p *parts) connect(log logrus.FieldLogger) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.driver != nil {

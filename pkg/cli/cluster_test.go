@@ -124,7 +124,7 @@ func rollOut(ctx context.Context, inner client.Client, obj client.Object) error 
 	if err := inner.Get(ctx, client.ObjectKey{Namespace: dc.Namespace, Name: dc.Name + "-1"}, rc); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	rc.Spec.Replicas = ptr.To(dc.Spec.Replicas)
+	rc.Spec.Replicas = new(dc.Spec.Replicas)
 	if err := inner.Update(ctx, rc); err != nil {
 		return err
 	}

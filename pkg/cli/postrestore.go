@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	ocpappsv1 "github.com/openshift/api/apps/v1"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,8 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	ocpappsv1 "github.com/openshift/api/apps/v1"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 
@@ -160,7 +159,7 @@ func (o *postRestoreOptions) run(interrupt context.Context, s surroundings, name
 	case err != nil:
 		return failed(explain(err, o.namespaces))
 	}
-	return o.verdict(*output, interrupt)
+	return o.verdict(interrupt, *output)
 }
 
 // ending says what ended a run that has not finished.
@@ -172,7 +171,7 @@ func (o *postRestoreOptions) ending(interrupt context.Context) string {
 }
 
 // verdict turns the exit code into an error that says what it stands for. The table has said the rest.
-func (o *postRestoreOptions) verdict(output Output, interrupt context.Context) error {
+func (o *postRestoreOptions) verdict(interrupt context.Context, output Output) error {
 	of := fmt.Sprintf("of %d DeploymentConfigs of restore %s/%s", len(output.Results), output.Namespace, output.Restore)
 	switch output.exitCode() {
 	case ExitFailed:

@@ -40,10 +40,10 @@ func TestProgressWithoutTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, out := progressOn(0, 0, false)
 		p.observe(reportOf("0 of 1 initialised", "scaling"), nil)
-		time.Sleep(7 * time.Second)
+		time.Sleep(7 * time.Second) //nolint:forbidigo // takes no time: synctest's clock jumps
 		p.observe(reportOf("0 of 1 initialised", "back"), nil)
-		time.Sleep(5 * time.Second)
-		for range 3 { // said once
+		time.Sleep(5 * time.Second) //nolint:forbidigo // takes no time: synctest's clock jumps
+		for range 3 {               // said once
 			p.observe(reportOf("0 of 1 initialised", "back"), errors.New("connection\nrefused"))
 		}
 		p.observe(reportOf("0 of 1 initialised", "back"), nil)

@@ -102,8 +102,7 @@ func execute(ctx context.Context, args []string, s surroundings) int {
 		return ExitDone
 	}
 	tell(s.errOut, "error: %v", err)
-	var exit *exitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exitError](err); ok {
 		return exit.code
 	}
 	tell(s.errOut, "Run '%s --help' for usage.", ran.CommandPath())

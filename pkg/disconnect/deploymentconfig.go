@@ -2,6 +2,7 @@ package disconnect
 
 import (
 	"fmt"
+	"slices"
 
 	ocpappsv1 "github.com/openshift/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,7 +18,7 @@ type DCFacts struct {
 	Live LiveDC
 	// Update is true when the restore's existingResourcePolicy makes Velero patch existing objects.
 	Update bool
-	// DetachedPods of this DeploymentConfig by this restore, in the target namespace.
+	// DetachedPods of this DeploymentConfig in the target namespace, by this restore or an earlier one.
 	DetachedPods int
 	// Owner is this restore.
 	Owner Owner
@@ -45,36 +46,79 @@ func DecideDC(f DCFacts) DCDecision {
 
 func (f DCFacts) decide() DCDecision {
 	switch {
-	case f.Live.Exists && f.Live.Replicas > 0:
+	case f.Live.runs():
 		return f.leaveLive(fmt.Sprintf("it was live before this restore with %d replicas", f.Live.Replicas))
 	case f.Live.Exists && !f.Update:
 		return DCDecision{
-			Decision:  Decision{Verdict: Untouched, Reason: fmt.Sprintf("it was in the cluster at 0 replicas and stays so; %d detached pods go when their data is in", f.DetachedPods)},
+			Decision: Decision{Verdict: Untouched, Reason: fmt.Sprintf("it was in the cluster at 0 replicas and stays so; "+
+				"%d detached pods go when their data is in", f.DetachedPods)},
 			Operation: f.DetachedPods > 0,
 		}
 	case f.DetachedPods > 0:
-		return f.hold()
+		return f.hold(fmt.Sprintf("%d detached pods wait for data or hooks", f.DetachedPods))
 	case f.Live.Exists:
 		return f.leaveLive("it was in the cluster at 0 replicas and no detached pod waits for it")
+	case f.neverRollsOut():
+		return f.hold("nothing would start its first rollout, which phase two does")
 	default:
 		return f.release("no detached pod waits for it")
 	}
 }
 
 // hold records the originals and says how to hold. A record that cannot be read is left as it is: phase two names it.
-func (f DCFacts) hold() DCDecision {
+func (f DCFacts) hold(reason string) DCDecision {
 	originals, err := f.originals()
 	decision := DCDecision{
-		Decision:   Decision{Verdict: Held, Reason: fmt.Sprintf("%d detached pods wait for data or hooks", f.DetachedPods)},
+		Decision:   Decision{Verdict: Held, Reason: reason},
 		Originals:  originals,
 		HoldPaused: hasLifecycleHook(f.Backup),
 		Operation:  true,
 	}
 	if err != nil {
 		decision.Verdict, decision.Warn = Untouched, true
-		decision.Reason = fmt.Sprintf("it was backed up while held and its record cannot be read, so it stays as it is: %v", err)
+		decision.Reason = unreadableRecord(err)
 	}
 	return decision
+}
+
+func unreadableRecord(err error) string {
+	return fmt.Sprintf("it was backed up while held and its record cannot be read, so it stays as it is: %v", err)
+}
+
+// neverRollsOut tells whether the DeploymentConfig would stay at 0 pods for good once it is created: its pods and
+// ReplicationControllers are left to it, and nothing starts its first rollout (D8, D9). A paused one has its
+// ReplicationController restored.
+func (f DCFacts) neverRollsOut() bool {
+	originals, err := f.originals()
+	if err != nil || originals.Replicas == 0 || originals.Paused || f.Backup.Spec.Test {
+		return false
+	}
+	triggers := slices.Clone(f.Backup.Spec.Triggers)
+	for i, trigger := range triggers {
+		if trigger.ImageChangeParams != nil {
+			// OpenShift's API server clears it when a DeploymentConfig is created (deployconfig strategy, PrepareForCreate).
+			params := *trigger.ImageChangeParams
+			params.LastTriggeredImage = ""
+			triggers[i].ImageChangeParams = &params
+		}
+	}
+	return NothingRollsOut(triggers)
+}
+
+// NothingRollsOut tells whether no trigger starts a DeploymentConfig's first rollout, ever. The controller never does
+// without triggers (DeploymentConfigController.Handle), and not before all image triggers are resolved (triggerActivated),
+// which one that is not automatic never is by itself (D9). An absent list counts as an empty one: should the API server
+// fill it with a config change trigger, the controller starts the rollout before us, and that is as well.
+func NothingRollsOut(triggers ocpappsv1.DeploymentTriggerPolicies) bool {
+	starts := false
+	for _, trigger := range triggers {
+		params := trigger.ImageChangeParams
+		if trigger.Type == ocpappsv1.DeploymentTriggerOnImageChange && params != nil && !params.Automatic && params.LastTriggeredImage == "" {
+			return true
+		}
+		starts = starts || trigger.Type == ocpappsv1.DeploymentTriggerOnConfigChange || trigger.Type == ocpappsv1.DeploymentTriggerOnImageChange
+	}
+	return !starts
 }
 
 // originals returns the values that the DeploymentConfig is to have in the end. A recorded original is never overwritten:
@@ -122,7 +166,7 @@ func (f DCFacts) release(reason string) DCDecision {
 	originals, err := f.originals()
 	if err != nil {
 		return DCDecision{
-			Decision:  Decision{Verdict: Untouched, Warn: true, Reason: fmt.Sprintf("it was backed up while held and its record cannot be read, so it stays as it is: %v", err)},
+			Decision:  Decision{Verdict: Untouched, Warn: true, Reason: unreadableRecord(err)},
 			Operation: true,
 		}
 	}
@@ -158,6 +202,7 @@ func (d DCDecision) Apply(item *unstructured.Unstructured, owner Owner) error {
 			return err
 		}
 		removeKeys(item, HeldLabels, HeldAnnotations)
+	default: // the item stays as it is
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package disconnect_test
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,6 +79,39 @@ func TestDecideDC(t *testing.T) {
 		"backed up while held with half a record: it stays as it is, with a warning": {
 			backup: web().Replicas(0).Annotation("oadp.openshift.io/original-replicas", "3"), detached: 1, warn: true, says: "oadp.openshift.io/original-paused is missing",
 			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}, Operation: true},
+		},
+
+		// Held: nothing else would bring it back.
+		"D8: no triggers and no pod waits: phase two starts its rollout": {
+			backup: web().NoTriggers(), says: "nothing would start its first rollout",
+			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Held}, Originals: disconnect.Originals{Replicas: 3}, Operation: true},
+		},
+		"D9: an image trigger that is not automatic, also one that was resolved: the API server forgets that": {
+			backup: web().Trigger(ocpappsv1.DeploymentTriggerPolicy{
+				Type:              ocpappsv1.DeploymentTriggerOnImageChange,
+				ImageChangeParams: &ocpappsv1.DeploymentTriggerImageChangeParams{LastTriggeredImage: "registry/web@sha256:1"},
+			}),
+			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Held}, Originals: disconnect.Originals{Replicas: 3}, Operation: true},
+		},
+		"an automatic image trigger starts its rollout when it is resolved": {
+			backup: web().NoTriggers().ImageTrigger("", "web:latest", ""),
+			want:   disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}},
+		},
+		"no triggers, but paused: its ReplicationController is restored": {
+			backup: web().NoTriggers().Paused(),
+			want:   disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}},
+		},
+		"no triggers, but 0 replicas": {
+			backup: web().NoTriggers().Replicas(0),
+			want:   disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}},
+		},
+		"D33: no triggers, but a test: its pods run during rollouts only": {
+			backup: web().NoTriggers().Test(),
+			want:   disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}},
+		},
+		"no triggers, but live": {
+			backup: web().NoTriggers(), live: disconnect.LiveDC{Exists: true, Replicas: 3},
+			want: disconnect.DCDecision{Decision: disconnect.Decision{Verdict: disconnect.Untouched}},
 		},
 
 		// Live before the restore.
@@ -189,12 +223,8 @@ func raw(metadata, spec map[string]any) map[string]any {
 			"tomorrowsField": []any{int64(1), "two"}, "template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "web", "new": true}}}},
 		},
 	}
-	for k, v := range metadata {
-		dc["metadata"].(map[string]any)[k] = v
-	}
-	for k, v := range spec {
-		dc["spec"].(map[string]any)[k] = v
-	}
+	maps.Copy(dc["metadata"].(map[string]any), metadata)
+	maps.Copy(dc["spec"].(map[string]any), spec)
 	return dc
 }
 
@@ -212,9 +242,7 @@ func TestApply(t *testing.T) {
 			"oadp.openshift.io/original-replicas": replicas, "oadp.openshift.io/original-paused": paused,
 			"oadp.openshift.io/restore": "openshift-adp/r", "oadp.openshift.io/restore-uid": "uid-of-r",
 		}
-		for k, v := range more {
-			annotations[k] = v
-		}
+		maps.Copy(annotations, more)
 		return annotations
 	}
 	label := func(more ...string) map[string]any {

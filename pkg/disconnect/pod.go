@@ -43,9 +43,15 @@ type Decision struct {
 type Filled struct {
 	// Volume is the name of the volume in the pod.
 	Volume string
-	// By names the Velero object that brings the data: PodVolumeBackup or DataDownload.
+	// By names the Velero object that brings the data: ByPodVolumeBackup or ByDataDownload.
 	By string
 }
+
+// What brings the data of a volume: a PodVolumeBackup through the pod that it was made of, a DataDownload into the claim.
+const (
+	ByPodVolumeBackup = "PodVolumeBackup"
+	ByDataDownload    = "DataDownload"
+)
 
 // LiveDC is what a target namespace holds under the name of a DeploymentConfig, seen before this restore reached its
 // DeploymentConfigs.
@@ -59,6 +65,9 @@ type LiveDC struct {
 	// OfThisRestore is true when this restore itself created it.
 	OfThisRestore bool
 }
+
+// runs tells whether it is there with pods to run.
+func (l LiveDC) runs() bool { return l.Exists && l.Replicas > 0 }
 
 // Scope tells whether the restore brings the DeploymentConfig of a pod.
 type Scope struct {
@@ -116,13 +125,13 @@ func DeploymentConfigOf(pod *corev1.Pod) string {
 
 // DecideWithoutDC decides on pods for which no DeploymentConfig has to be looked up. ok is false when one has to.
 func DecideWithoutDC(pod *corev1.Pod) (decision Decision, ok bool) {
-	if name := pod.Labels[contract.DeployerPodForLabel]; name != "" {
-		return Decision{Verdict: Skipped, Reason: fmt.Sprintf("it is a deployer or lifecycle-hook pod of ReplicationController %s", name)}, true
+	if IsRolloutPod(pod) && !mountsClaim(pod) {
+		return rolloutPodSkipped(pod), true
 	}
 	if name := pod.Annotations[contract.BuildAnnotation]; name != "" {
 		return Decision{Verdict: Skipped, Reason: fmt.Sprintf("it is a pod of Build %s", name)}, true
 	}
-	if DeploymentConfigOf(pod) == "" {
+	if !IsRolloutPod(pod) && DeploymentConfigOf(pod) == "" {
 		return Decision{Verdict: Untouched, Reason: "it is not a DeploymentConfig's pod"}, true
 	}
 	return Decision{}, false
@@ -133,21 +142,60 @@ func DecidePod(f PodFacts) Decision {
 	if decision, ok := DecideWithoutDC(f.Pod); ok {
 		return decision
 	}
-	dc := DeploymentConfigOf(f.Pod)
+	if IsRolloutPod(f.Pod) {
+		return f.decideRolloutPod()
+	}
+	dc, reason := DeploymentConfigOf(f.Pod), f.reason()
 	switch {
 	case !f.Scope.Included && !f.DC.Exists:
-		return Decision{Verdict: Untouched, Reason: fmt.Sprintf("its DeploymentConfig %s is not in the cluster and does not come with this restore: %s", dc, f.Scope.Reason)}
-	case f.DC.Exists && f.DC.OfThisRestore && f.DC.Replicas > 0 && f.reason() != "":
-		return Decision{Verdict: Refused, Warn: true, Reason: fmt.Sprintf("its DeploymentConfig %s was restored before it and already runs, so the pod's data cannot be brought in: "+
-			"restore pods before deploymentconfigs.apps.openshift.io (server flag --restore-resource-priorities)", dc)}
-	case f.DC.Exists && f.DC.Replicas > 0 && !f.DC.OfThisRestore:
-		return Decision{Verdict: Skipped, Warn: true, Reason: fmt.Sprintf("its DeploymentConfig %s was live before this restore with %d replicas and owns the application: "+
-			"scale it to 0 first to restore its data in place", dc, f.DC.Replicas)}
-	}
-	if reason := f.reason(); reason != "" {
+		return Decision{Verdict: Untouched, Reason: fmt.Sprintf("its DeploymentConfig %s is not in the cluster and does not come with this restore: %s",
+			dc, f.Scope.Reason)}
+	case f.DC.runs() && f.DC.OfThisRestore && reason != "":
+		return Decision{Verdict: Refused, Warn: true, Reason: fmt.Sprintf("its DeploymentConfig %s was restored before it and already runs, "+
+			"so the pod's data cannot be brought in: restore pods before deploymentconfigs.apps.openshift.io (server flag --restore-resource-priorities)", dc)}
+	case f.DC.runs() && !f.DC.OfThisRestore:
+		return Decision{Verdict: Skipped, Warn: true, Reason: fmt.Sprintf("its DeploymentConfig %s was live before this restore with %d replicas "+
+			"and owns the application: scale it to 0 first to restore its data in place", dc, f.DC.Replicas)}
+	case reason != "":
 		return Decision{Verdict: Detached, Reason: reason, Warn: f.FilledUnknown != ""}
+	default:
+		return Decision{Verdict: Skipped, Reason: fmt.Sprintf("no data and no hook waits for it: DeploymentConfig %s makes its own pods%s", dc, f.lost())}
 	}
-	return Decision{Verdict: Skipped, Reason: fmt.Sprintf("no data and no hook waits for it: DeploymentConfig %s makes its own pods%s", dc, f.lost())}
+}
+
+// IsRolloutPod tells whether a pod is a deployer or lifecycle-hook pod: one that a rollout made for its own purposes.
+func IsRolloutPod(pod *corev1.Pod) bool { return pod.Labels[contract.DeployerPodForLabel] != "" }
+
+func rolloutPodSkipped(pod *corev1.Pod) Decision {
+	return Decision{Verdict: Skipped, Reason: "it is a deployer or lifecycle-hook pod of ReplicationController " + pod.Labels[contract.DeployerPodForLabel]}
+}
+
+// decideRolloutPod decides on a lifecycle-hook pod that mounts a claim. It is not restored: it would run its hook, and be
+// taken for that of the next rollout (D20). But Velero backs a claim up through the first pod that mounts it, by name, and
+// in a backup that was made during a rollout that may be this one. The data then has no way back, which must not go by
+// unseen.
+func (f PodFacts) decideRolloutPod() Decision {
+	var claims []string
+	for _, filled := range f.Filled {
+		if claim := claimOf(f.Pod, filled.Volume); claim != "" && filled.By == ByPodVolumeBackup {
+			claims = append(claims, claim)
+		}
+	}
+	switch {
+	case len(claims) > 0:
+		return Decision{Verdict: Refused, Warn: true, Reason: fmt.Sprintf("it is a lifecycle-hook pod, which is never restored, and the data of claim %s "+
+			"was backed up through it: restore from a backup that was made while no rollout was running", strings.Join(claims, ", "))}
+	case f.FilledUnknown != "":
+		return Decision{Verdict: Refused, Warn: true, Reason: "it is a lifecycle-hook pod, which is never restored, " +
+			"and it is not known whether data was backed up through it: " + f.FilledUnknown}
+	default:
+		return rolloutPodSkipped(f.Pod)
+	}
+}
+
+// mountsClaim tells whether any volume of the pod is a claim.
+func mountsClaim(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
 }
 
 // reason returns why the pod must be restored, empty when nothing asks for it.

@@ -1,6 +1,7 @@
 package disconnect_test
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,7 +71,20 @@ func TestDecidePod(t *testing.T) {
 		},
 		"1, D20: a lifecycle-hook pod with a claim is not restored": {
 			pod: testkit.MakeHookPod("shop", "web", 1, "pre").Claim("data", "web-data"), want: disconnect.Skipped, says: []string{"lifecycle-hook"},
+			facts: disconnect.PodFacts{Scope: included},
+		},
+		"1, I2: nor one that its claim was backed up through, and that does not go by unseen": {
+			pod: testkit.MakeHookPod("shop", "web", 10, "pre").Claim("data", "web-data"), want: disconnect.Refused, warn: true,
+			says:  []string{"never restored", "the data of claim web-data was backed up through it", "while no rollout was running"},
 			facts: disconnect.PodFacts{Scope: included, Filled: byBackup},
+		},
+		"1: a DataDownload needs no pod of its own": {
+			pod: testkit.MakeHookPod("shop", "web", 1, "pre").Claim("data", "web-data"), want: disconnect.Skipped,
+			facts: disconnect.PodFacts{Scope: included, Filled: []disconnect.Filled{{Volume: "data", By: disconnect.ByDataDownload}}},
+		},
+		"1: a lifecycle-hook pod of which it is not known whether data was backed up through it": {
+			pod: testkit.MakeHookPod("shop", "web", 1, "pre").Claim("data", "web-data"), want: disconnect.Refused, warn: true, says: []string{"not known", "forbidden"},
+			facts: disconnect.PodFacts{Scope: included, FilledUnknown: "list PodVolumeBackups: forbidden"},
 		},
 		"1, B34: a build pod is not restored": {
 			pod: testkit.MakePlainPod("shop", "web-1-build").Annotation("openshift.io/build.name", "web-1"), want: disconnect.Skipped, says: []string{"Build web-1"},
@@ -226,12 +240,8 @@ func TestDetach(t *testing.T) {
 		"oadp.openshift.io/restore": "openshift-adp/r", "oadp.openshift.io/restore-uid": "uid-of-r", "oadp.openshift.io/deploymentconfig": "web",
 	}
 	with := func(m map[string]any, more map[string]any) map[string]any {
-		all := map[string]any{}
-		for _, from := range []map[string]any{m, more} {
-			for k, v := range from {
-				all[k] = v
-			}
-		}
+		all := maps.Clone(m)
+		maps.Copy(all, more)
 		return all
 	}
 	spec := func(more map[string]any) map[string]any {

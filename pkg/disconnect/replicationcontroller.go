@@ -15,6 +15,8 @@ type RCFacts struct {
 	// DCExists, DCPaused and DCHeld describe its DeploymentConfig in the target namespace now, after the restore has
 	// reached its DeploymentConfigs: those come before ReplicationControllers in every order of Velero and OADP.
 	DCExists, DCPaused, DCHeld bool
+	// DetachedPods of its DeploymentConfig in the target namespace.
+	DetachedPods int
 }
 
 // DeploymentConfigOfRC returns the name of the DeploymentConfig that made the ReplicationController, empty if none did.
@@ -36,6 +38,9 @@ func DecideRC(f RCFacts) Decision {
 	switch {
 	case dc == "":
 		return Decision{Verdict: Untouched, Reason: "it is not a DeploymentConfig's"}
+	case f.DetachedPods > 0:
+		// Even where the DeploymentConfig could not be restored: it would start pods beside them (D11, D35).
+		return Decision{Verdict: Skipped, Reason: fmt.Sprintf("%d detached pods of DeploymentConfig %s wait for data or hooks", f.DetachedPods, dc)}
 	case !f.DCExists:
 		return Decision{Verdict: Untouched, Reason: fmt.Sprintf("its DeploymentConfig %s is not in the cluster, so nothing else runs its pods", dc)}
 	case f.DCPaused && !f.DCHeld:

@@ -15,6 +15,7 @@ func TestDecideRC(t *testing.T) {
 	tests := map[string]struct {
 		rc                   *testkit.RC
 		exists, paused, held bool
+		detached             int
 		want                 disconnect.Verdict
 		says                 string
 	}{
@@ -30,6 +31,9 @@ func TestDecideRC(t *testing.T) {
 		"without its DeploymentConfig nothing else runs the pods": {
 			rc: testkit.MakeRC("shop", "web", 3), want: disconnect.Untouched, says: "web is not in the cluster",
 		},
+		"D35: not beside detached pods whose DeploymentConfig could not be restored": {
+			rc: testkit.MakeRC("shop", "web", 3), detached: 2, want: disconnect.Skipped, says: "2 detached pods of DeploymentConfig web wait",
+		},
 		"the one of a paused DeploymentConfig runs its pods": {
 			rc: testkit.MakeRC("shop", "web", 3), exists: true, paused: true, want: disconnect.Untouched, says: "web is paused",
 		},
@@ -43,7 +47,7 @@ func TestDecideRC(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			facts := disconnect.RCFacts{RC: tc.rc.Obj(), DCExists: tc.exists, DCPaused: tc.paused, DCHeld: tc.held}
+			facts := disconnect.RCFacts{RC: tc.rc.Obj(), DCExists: tc.exists, DCPaused: tc.paused, DCHeld: tc.held, DetachedPods: tc.detached}
 			got := disconnect.DecideRC(facts)
 			require.Equal(t, tc.want, got.Verdict, got.Reason)
 			require.False(t, got.Warn)

@@ -69,12 +69,10 @@ func Find(spec *velerov1.RestoreHooks, pod Pod) (Applied, error) {
 			return Applied{}, err
 		}
 		for _, post := range hook.PostHooks {
-			if post.Init != nil && len(post.Init.InitContainers) > 0 && !initByAnnotation &&
-				matches(pod.TargetNamespace, pod.LabelsBeforePlugins) {
+			if !initByAnnotation && addsContainers(post.Init) && matches(pod.TargetNamespace, pod.LabelsBeforePlugins) {
 				found.Init = append(found.Init, hook.Name)
 			}
-			if post.Exec != nil && !execByAnnotation && matches(pod.TargetNamespace, pod.LabelsWhenCreated) &&
-				hasContainer(pod, post.Exec.Container) {
+			if !execByAnnotation && canRun(post.Exec, pod) && matches(pod.TargetNamespace, pod.LabelsWhenCreated) {
 				found.Exec = append(found.Exec, hook.Name)
 			}
 		}
@@ -113,6 +111,14 @@ func selectorOf(hook *velerov1.RestoreResourceHookSpec) (func(namespace string, 
 	return func(namespace string, podLabels map[string]string) bool {
 		return namespaces.ShouldInclude(namespace) && selector.Matches(labels.Set(podLabels))
 	}, nil
+}
+
+func addsContainers(hook *velerov1.InitRestoreHook) bool {
+	return hook != nil && len(hook.InitContainers) > 0
+}
+
+func canRun(hook *velerov1.ExecRestoreHook, pod Pod) bool {
+	return hook != nil && hasContainer(pod, hook.Container)
 }
 
 // hasContainer tells whether an exec hook for the named container can run: Velero discards hooks for a container that

@@ -22,10 +22,16 @@ var ErrIncomplete = errors.New("velero called the action without an item, its or
 
 // Check tells whether a call is complete.
 func Check(input *velero.RestoreItemActionExecuteInput) error {
-	if input == nil || input.Item == nil || input.ItemFromBackup == nil || input.Restore == nil {
+	if input == nil || isNil(input.Item) || isNil(input.ItemFromBackup) || input.Restore == nil {
 		return ErrIncomplete
 	}
 	return nil
+}
+
+// isNil tells whether there is no item: also one that is a nil pointer in an interface that is not nil.
+func isNil(item runtime.Unstructured) bool {
+	pointer, ok := item.(*unstructured.Unstructured)
+	return item == nil || ok && pointer == nil
 }
 
 // Read returns a typed copy of an item. The item is not changed.

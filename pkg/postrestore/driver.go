@@ -84,7 +84,7 @@ func (d *Driver) Progress(log logrus.FieldLogger, id string, r *velerov1.Restore
 		return progress, nil
 	case made.err != nil:
 		progress.Description = fmt.Sprintf("not yet: %v", made.err)
-		return progress, nil
+		return progress, nil //nolint:nilerr // an error would fail the operation for good: it is told in the description
 	case op.dc == nil:
 		return aboutPods(progress, made, r), nil
 	default:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	ocpappsv1 "github.com/openshift/api/apps/v1"
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,8 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
-
-	ocpappsv1 "github.com/openshift/api/apps/v1"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
 )
@@ -36,7 +35,8 @@ type note struct {
 }
 
 func held(s State) note {
-	return note{corev1.EventTypeNormal, HeldReason, fmt.Sprintf("Held at 0 replicas by restore %s until the data and hooks of its restored pods are done", s.Restore.Name)}
+	return note{corev1.EventTypeNormal, HeldReason, fmt.Sprintf("Held at 0 replicas by restore %s, which resumes it when its data and hooks are done",
+		s.Restore.Name)}
 }
 
 func resumed(s State, result Result) note {

@@ -43,7 +43,7 @@ func ScopeOf(r *velerov1.Restore, byLabel, ended bool, options Options) Scope {
 	return Scope{
 		Owner:   owner,
 		Hooks:   &r.Spec.Hooks,
-		Restore: Restore{NamespacedName: owner.Restore, Ended: ended, ByLabel: byLabel},
+		Restore: Restore{NamespacedName: owner.Restore, UID: owner.UID, Ended: ended, ByLabel: byLabel},
 		Options: options,
 	}
 }
@@ -61,11 +61,21 @@ func (r *Runner) Look(ctx context.Context, scope Scope) ([]State, error) {
 	states := make([]State, 0, len(l.states))
 	for name, state := range l.states {
 		state.Name, state.Restore, state.Options, state.Now = name, scope.Restore, scope.Options, now
+		state.HeldBy = scope.otherHolder(state.DC)
 		slices.SortFunc(state.Pods, func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) })
 		states = append(states, *state)
 	}
 	slices.SortFunc(states, func(a, b State) int { return cmp.Compare(a.Name.String(), b.Name.String()) })
 	return states, nil
+}
+
+// otherHolder names the restore that holds a DeploymentConfig, if it is not the scope's: in full where the marks tell, else
+// by the value of the label.
+func (s Scope) otherHolder(dc *ocpappsv1.DeploymentConfig) string {
+	if dc == nil || dc.Labels[contract.ReplicasModifiedLabel] == "" || s.Owner.Marked(contract.ReplicasModifiedLabel, dc.Labels, dc.Annotations) {
+		return ""
+	}
+	return cmp.Or(dc.Annotations[contract.RestoreAnnotation], dc.Labels[contract.ReplicasModifiedLabel])
 }
 
 // look gathers states step by step.
@@ -77,13 +87,11 @@ type look struct {
 	marked map[types.NamespacedName]*ocpappsv1.DeploymentConfig
 }
 
-func (l *look) state(name types.NamespacedName) *State {
-	state, ok := l.states[name]
-	if !ok {
-		state = &State{DC: l.marked[name]}
-		l.states[name] = state
+// include makes sure of a state for a DeploymentConfig.
+func (l *look) include(name types.NamespacedName) {
+	if _, ok := l.states[name]; !ok {
+		l.states[name] = &State{DC: l.marked[name]}
 	}
-	return state
 }
 
 // list calls List for each namespace of the scope, or once for the cluster.
@@ -118,7 +126,7 @@ func (l *look) held(ctx context.Context) error {
 	}
 	for name, dc := range l.marked {
 		if l.scope.Owner.Marked(contract.ReplicasModifiedLabel, dc.Labels, dc.Annotations) {
-			l.state(name)
+			l.include(name)
 		}
 	}
 	return nil
@@ -135,7 +143,7 @@ func (l *look) detached(ctx context.Context) error {
 			name := types.NamespacedName{Namespace: pod.Namespace, Name: disconnect.DeploymentConfigOf(pod)}
 			byDC[name] = append(byDC[name], Pod{Pod: pod})
 			if l.scope.Owner.Marked(contract.DisconnectedLabel, pod.Labels, pod.Annotations) {
-				l.state(name)
+				l.include(name)
 			}
 		}
 	}, client.HasLabels{contract.DisconnectedLabel})

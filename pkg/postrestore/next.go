@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	ocpappsv1 "github.com/openshift/api/apps/v1"
 
@@ -24,6 +25,8 @@ const (
 	WaitForRestore Action = "wait-for-restore"
 	// Stop: phase two cannot go on by itself. Pods and DeploymentConfig stay as they are.
 	Stop Action = "stop"
+	// TakeOver makes a hold by another restore that of this one.
+	TakeOver Action = "take-over"
 	// DeletePods deletes the detached pods.
 	DeletePods Action = "delete-pods"
 	// Reattach gives detached pods their label `deployment` back and removes the marks.
@@ -41,7 +44,7 @@ const (
 // Writes tells whether the action changes the cluster.
 func (a Action) Writes() bool {
 	switch a {
-	case DeletePods, Reattach, Scale, Rollout, Finish:
+	case TakeOver, DeletePods, Reattach, Scale, Rollout, Finish:
 		return true
 	default:
 		return false
@@ -82,7 +85,8 @@ func (s State) podsStep() Step {
 		return Step{Action: Done}
 	}
 	if s.DC == nil && s.Restore.ByLabel {
-		return Step{Action: Reattach, Sentence: "its DeploymentConfig was not chosen by this restore: " + count(len(s.Pods), "pod is restored as it was", "pods are restored as they were")}
+		return Step{Action: Reattach, Sentence: "its DeploymentConfig was not chosen by this restore: " +
+			count(len(s.Pods), "pod is restored as it was", "pods are restored as they were")}
 	}
 	if step := s.dataStep(); step.Action != Done {
 		return step
@@ -94,6 +98,9 @@ func (s State) podsStep() Step {
 			" the only copy of the data; restore the DeploymentConfig, then run phase two"}
 	case err != nil:
 		return s.unreadable(err)
+	case s.HeldBy != "":
+		// With the last pod of this restore goes all that leads to the DeploymentConfig: it would stay at 0 (D15).
+		return Step{Action: TakeOver, Sentence: fmt.Sprintf("it is held by restore %s: taking it over", s.HeldBy)}
 	}
 	step := Step{LostVolumes: s.lostVolumes()}
 	if slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.DeletionTimestamp == nil }) {
@@ -109,42 +116,53 @@ func (s State) podsStep() Step {
 // dataStep waits for the data and hooks of the detached pods. It is Done when all are in.
 func (s State) dataStep() Step {
 	pending, initialized := 0, 0
-	var stuck, failed []string
+	var wrong []string
 	for _, pod := range s.Pods {
-		reason := ""
-		if !pod.initialized() {
-			reason = pod.cannotStart(s.Now, s.StartTimeout)
-		} else {
+		if pod.initialized() {
 			initialized++
 		}
-		switch {
-		case pod.DeletionTimestamp != nil:
-			// Somebody deletes it: it is beyond waiting for.
-		case pod.waitsForData():
+		waits, problems := pod.data(s.Now, s.StartTimeout)
+		if waits {
 			pending++
-		case reason != "":
-			stuck = append(stuck, fmt.Sprintf("pod %s cannot start: %s", pod.Name, reason))
-		case pod.count(VolumePending) > 0:
-			pending++
-		case pod.count(VolumeFailed) > 0:
-			failed = append(failed, pod.failures()...)
-		case !pod.initialized():
-			pending++
+		}
+		wrong = append(wrong, problems...)
+	}
+	switch hooks := s.execHooks(); {
+	case pending > 0:
+		return Step{Action: Wait, Sentence: fmt.Sprintf("%d of %s initialised", initialized, count(len(s.Pods), "detached pod", "detached pods"))}
+	case len(wrong) > 0 && !s.AcceptDataLoss:
+		return Step{Action: Stop, Sentence: strings.Join(wrong, "; ") + "; pods and DeploymentConfig stay as they are; " +
+			"put it right, or give the data up with --accept-data-loss"}
+	case !s.Restore.Ended && len(hooks) > 0:
+		return Step{Action: WaitForRestore, Sentence: fmt.Sprintf("phase two waits for the end of restore %s, "+
+			"because Velero runs an exec hook (%s) in a detached pod until then", s.Restore.Name, strings.Join(hooks, ", "))}
+	default:
+		return Step{Action: Done}
+	}
+}
+
+// data tells whether the pod's data or init hooks are on their way, and otherwise what has gone wrong with them, if
+// anything has.
+func (p Pod) data(now time.Time, startTimeout time.Duration) (waits bool, problems []string) {
+	if p.DeletionTimestamp != nil {
+		return false, nil // somebody deletes it: it is beyond waiting for
+	}
+	if p.waitsForData() {
+		return true, nil
+	}
+	if !p.initialized() {
+		if reason := p.cannotStart(now, startTimeout); reason != "" {
+			return false, []string{fmt.Sprintf("pod %s cannot start: %s", p.Name, reason)}
 		}
 	}
 	switch {
-	case pending > 0:
-		return Step{Action: Wait, Sentence: fmt.Sprintf("%d of %s initialised", initialized, count(len(s.Pods), "detached pod", "detached pods"))}
-	case len(failed)+len(stuck) > 0 && !s.AcceptDataLoss:
-		return Step{Action: Stop, Sentence: strings.Join(append(failed, stuck...), "; ") + "; pods and DeploymentConfig stay as they are; " +
-			"put it right, or give the data up with --accept-data-loss"}
-	case !s.Restore.Ended:
-		if hooks := s.execHooks(); len(hooks) > 0 {
-			return Step{Action: WaitForRestore, Sentence: fmt.Sprintf("phase two waits for the end of restore %s, because Velero runs an exec hook (%s) in a detached pod until then",
-				s.Restore.Name, strings.Join(hooks, ", "))}
-		}
+	case p.count(VolumePending) > 0:
+		return true, nil
+	case p.count(VolumeFailed) > 0:
+		return false, p.failures()
+	default:
+		return !p.initialized(), nil
 	}
-	return Step{Action: Done}
 }
 
 // failures says which volume restores of the pod failed.
@@ -152,7 +170,8 @@ func (p Pod) failures() []string {
 	var failures []string
 	for _, volume := range p.Volumes {
 		if volume.Phase == VolumeFailed {
-			failures = append(failures, strings.TrimSuffix(fmt.Sprintf("%s of volume %s in pod %s failed: %s", volume.Object, volume.Volume, p.Name, volume.Message), ": "))
+			failure := fmt.Sprintf("%s of volume %s in pod %s failed: %s", volume.Object, volume.Volume, p.Name, volume.Message)
+			failures = append(failures, strings.TrimSuffix(failure, ": "))
 		}
 	}
 	return failures
@@ -203,7 +222,8 @@ func (s State) record() (originals disconnect.Originals, held bool, err error) {
 }
 
 func (s State) unreadable(err error) Step {
-	return Step{Action: Stop, Sentence: fmt.Sprintf("it is held, but what it was before is not recorded: %v; set the annotations by hand, then run phase two", err)}
+	return Step{Action: Stop, Sentence: fmt.Sprintf("it is held, but what it was before is not recorded: %v; "+
+		"set the annotations by hand, then run phase two", err)}
 }
 
 // scaleStep brings the DeploymentConfig back. No detached pod is left.
@@ -240,7 +260,8 @@ func (s State) heldStep(originals disconnect.Originals) Step {
 		return finish
 	}
 	latest := s.latest()
-	if latest != nil && latest.version == dc.Status.LatestVersion && latest.ended() && !latest.failedWhileHeld() && s.hasReplicas(s.active()) {
+	if latest != nil && latest.version == dc.Status.LatestVersion && latest.ended() && !latest.failedWhileHeld() &&
+		s.hasReplicas(s.active()) {
 		return finish
 	}
 	if dc.Spec.Paused {
@@ -269,44 +290,35 @@ func (s State) rolloutStep(latest *rollout) Step {
 	case latest.failedWhileHeld():
 		return Step{Action: Rollout, Sentence: fmt.Sprintf("rollout %s failed while the volumes were empty: starting a new one", latest.Name)}
 	case phase == ocpappsv1.DeploymentStatusFailed:
-		return Step{Action: Stop, Sentence: fmt.Sprintf("rollout %s failed: see its deployer pod and events, then start a new one with `oc rollout latest dc/%s -n %s`",
-			latest.Name, s.Name.Name, s.Name.Namespace)}
+		return Step{Action: Stop, Sentence: fmt.Sprintf("rollout %s failed: see its deployer pod and events, "+
+			"then start a new one with `oc rollout latest dc/%s -n %s`", latest.Name, s.Name.Name, s.Name.Namespace)}
 	case phase == ocpappsv1.DeploymentStatusComplete:
-		return Step{Action: WaitShortly, Sentence: fmt.Sprintf("ReplicationController %s has %d of %s", latest.Name, latest.Status.Replicas, count(int(s.DC.Spec.Replicas), "pod", "pods"))}
+		return Step{Action: WaitShortly, Sentence: fmt.Sprintf("ReplicationController %s has %d of %s",
+			latest.Name, latest.Status.Replicas, count(int(s.DC.Spec.Replicas), "pod", "pods"))}
 	default:
 		return Step{Action: WaitShortly, Sentence: fmt.Sprintf("waiting for rollout %s, which is %s", latest.Name, strings.ToLower(string(phase)))}
 	}
 }
 
 // firstRolloutStep decides how a DeploymentConfig without any rollout gets its first one. The controller starts it for a
-// config change trigger at once, and for image triggers when all of them are resolved (triggerActivated); never without
-// triggers. A trigger that is not automatic is never resolved by itself (D9).
+// config change trigger at once, and for image triggers when all of them are resolved (triggerActivated).
 func (s State) firstRolloutStep() Step {
 	var unresolved []string
-	starts := false
 	for _, trigger := range s.DC.Spec.Triggers {
 		params := trigger.ImageChangeParams
-		starts = starts || trigger.Type == ocpappsv1.DeploymentTriggerOnConfigChange || trigger.Type == ocpappsv1.DeploymentTriggerOnImageChange
 		if trigger.Type == ocpappsv1.DeploymentTriggerOnImageChange && params != nil && params.Automatic && params.LastTriggeredImage == "" {
 			unresolved = append(unresolved, fmt.Sprintf("%s %s", params.From.Kind, params.From.Name))
 		}
 	}
 	switch {
 	case len(unresolved) > 0:
-		return Step{Action: Wait, Sentence: fmt.Sprintf("waiting for the image of trigger %s: no rollout can start before it is there", strings.Join(unresolved, ", "))}
-	case starts && !s.hasManualTrigger():
-		return Step{Action: WaitShortly, Sentence: "waiting for its first rollout"}
-	default:
+		return Step{Action: Wait, Sentence: fmt.Sprintf("waiting for the image of trigger %s: no rollout can start before it is there",
+			strings.Join(unresolved, ", "))}
+	case disconnect.NothingRollsOut(s.DC.Spec.Triggers):
 		return Step{Action: Rollout, Sentence: "nothing starts its first rollout: starting it"}
+	default:
+		return Step{Action: WaitShortly, Sentence: "waiting for its first rollout"}
 	}
-}
-
-// hasManualTrigger tells whether an image trigger stands in the way of the first rollout for good.
-func (s State) hasManualTrigger() bool {
-	return slices.ContainsFunc(s.DC.Spec.Triggers, func(t ocpappsv1.DeploymentTriggerPolicy) bool {
-		return t.Type == ocpappsv1.DeploymentTriggerOnImageChange && t.ImageChangeParams != nil &&
-			!t.ImageChangeParams.Automatic && t.ImageChangeParams.LastTriggeredImage == ""
-	})
 }
 
 // count puts a number before the singular or the plural.

@@ -263,6 +263,10 @@ func TestNext(t *testing.T) {
 			state: state(held(2), withPods(podOf(detached("a").InitializedFalse().Terminating(), inPod(postrestore.VolumePending)))),
 			want:  postrestore.Step{Action: postrestore.WaitShortly, Total: 1, LostVolumes: []string{"a/data"}},
 		},
+		"row 4, D15: a hold by another restore is taken over first": {
+			state: state(held(2), withPods(podOf(detached("a").InitializedTrue())), func(s *postrestore.State) { s.HeldBy = "openshift-adp/earlier" }),
+			want:  postrestore.Step{Action: postrestore.TakeOver, Initialized: 1, Total: 1}, says: []string{"held by restore openshift-adp/earlier"},
+		},
 		"row 4, D15: pods of an earlier restore go with those of this one": {
 			state: state(testkit.MakeDC("shop", "web").Held(earlier, 2, false), withPods(ready("a"), podOf(testkit.MakePod("shop", "web", 1).Named("b").Detached(earlier).InitializedTrue()))),
 			want:  postrestore.Step{Action: postrestore.DeletePods, Initialized: 2, Total: 2},
@@ -342,6 +346,10 @@ func TestNext(t *testing.T) {
 		},
 		"row 6, once: the new rollout is asked for and not there yet": {
 			state: state(scaled(2).LatestVersion(2), withControllers(heldRC().Phase(ocpappsv1.DeploymentStatusFailed))),
+			want:  postrestore.Step{Action: postrestore.WaitShortly, Originals: originals(2, false)}, says: []string{"waiting for ReplicationController web-2"},
+		},
+		"row 6, once: the new rollout is asked for and not there yet, while an earlier one runs the pods": {
+			state: state(scaled(2).LatestVersion(2), withControllers(fullRC(2))),
 			want:  postrestore.Step{Action: postrestore.WaitShortly, Originals: originals(2, false)}, says: []string{"waiting for ReplicationController web-2"},
 		},
 		"row 6: a rollout that failed after it was resumed is not repeated": {

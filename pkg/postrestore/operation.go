@@ -24,7 +24,7 @@ func OperationFor(restore *velerov1.Restore, namespace, name string) string {
 
 // OperationForPods returns the ID of the operation that looks after detached pods whose DeploymentConfig did not come.
 func OperationForPods(restore *velerov1.Restore) string {
-	return strings.Join([]string{podsOperation, string(restore.UID)}, "/")
+	return podsOperation + "/" + string(restore.UID)
 }
 
 // operation is a parsed ID. DC is nil for that of the pods.

@@ -156,7 +156,7 @@ func (r *Runner) Run(ctx context.Context, scope Scope, observe func(Report, erro
 		case err == nil:
 			return last, nil
 		case ctx.Err() != nil:
-			return last, nil
+			return last, nil //nolint:nilerr // the end of ctx ends the run; the report tells what is not finished
 		case !passing(err):
 			return last, err
 		}
@@ -285,6 +285,15 @@ func passing(err error) bool {
 // resourceVersion of a DeploymentConfig. Whoever has changed it since wins, and the next look sees what is left to do.
 func (r *Runner) apply(ctx context.Context, state State, step Step) error {
 	switch step.Action {
+	case TakeOver:
+		owner := disconnect.Owner{Restore: state.Restore.NamespacedName, UID: state.Restore.UID}
+		annotations := map[string]any{contract.RestoreAnnotation: owner.Restore.String(), contract.RestoreUIDAnnotation: nil}
+		if owner.UID != "" {
+			annotations[contract.RestoreUIDAnnotation] = owner.UID
+		}
+		return r.patch(ctx, state, map[string]any{"metadata": map[string]any{
+			"labels": map[string]any{contract.ReplicasModifiedLabel: owner.Label()}, "annotations": annotations,
+		}}, false)
 	case DeletePods:
 		return r.deletePods(ctx, state.Pods)
 	case Reattach:

@@ -33,6 +33,9 @@ type State struct {
 	Name types.NamespacedName
 	// DC is nil when the cluster has none of that name.
 	DC *ocpappsv1.DeploymentConfig
+	// HeldBy names another restore that holds the DeploymentConfig; empty when nobody does, or the one that phase two is run
+	// for.
+	HeldBy string
 	// Controllers are the ReplicationControllers of the DeploymentConfig.
 	Controllers []corev1.ReplicationController
 	// Pods are the pods detached from it, by whichever restore.
@@ -47,6 +50,8 @@ type State struct {
 // Restore is what phase two knows of the restore it is run for.
 type Restore struct {
 	types.NamespacedName
+	// UID of the Restore, empty when it does not exist any more.
+	UID types.UID
 	// Ended is true when the Restore is in a phase that it does not leave, or does not exist any more.
 	Ended bool
 	// ByLabel is true when the restore or its backup chose items by label or policy: a DeploymentConfig that is not

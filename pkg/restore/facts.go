@@ -67,7 +67,7 @@ func once[T any](ctx context.Context, f *Facts, key string, read func(context.Co
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if kept, ok := f.kept[key]; ok {
-		return kept.(T), nil
+		return kept.(T), nil //nolint:forcetypeassert // each key is used with one type only
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -129,11 +129,11 @@ func (f *Facts) Filled(ctx context.Context, pod *corev1.Pod) ([]disconnect.Fille
 	var filled []disconnect.Filled
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
-		by, ok := "PodVolumeBackup", inPod[volume.Name]
+		by, ok := disconnect.ByPodVolumeBackup, inPod[volume.Name]
 		if !ok && volume.PersistentVolumeClaim != nil {
 			claim := types.NamespacedName{Namespace: f.TargetNamespace(pod.Namespace), Name: volume.PersistentVolumeClaim.ClaimName}
 			if ok = downloads[claim]; ok {
-				by = "DataDownload"
+				by = disconnect.ByDataDownload
 			}
 		}
 		if ok {
@@ -248,21 +248,18 @@ func (f *Facts) Live(dc *ocpappsv1.DeploymentConfig) disconnect.LiveDC {
 	}
 }
 
-// DetachedPods returns how many pods this restore has detached from each DeploymentConfig of a target namespace. Ask for
-// it when the restore has come to its DeploymentConfigs: pods come before them.
+// DetachedPods returns how many detached pods each DeploymentConfig of a target namespace has, from this restore or an
+// earlier one: whoever has detached them, their DeploymentConfig must not run beside them. Ask for it when the restore has
+// come to its DeploymentConfigs: pods come before them.
 func (f *Facts) DetachedPods(ctx context.Context, namespace string) (map[string]int, error) {
 	return once(ctx, f, "detached/"+namespace, func(ctx context.Context) (map[string]int, error) {
-		owner := disconnect.OwnerOf(f.restore)
 		var list corev1.PodList
-		if err := f.reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{contract.DisconnectedLabel: owner.Label()}); err != nil {
+		if err := f.reader.List(ctx, &list, client.InNamespace(namespace), client.HasLabels{contract.DisconnectedLabel}); err != nil {
 			return nil, fmt.Errorf("list detached pods in %s: %w", namespace, err)
 		}
 		count := map[string]int{}
 		for i := range list.Items {
-			pod := &list.Items[i]
-			if owner.Marked(contract.DisconnectedLabel, pod.Labels, pod.Annotations) {
-				count[disconnect.DeploymentConfigOf(pod)]++
-			}
+			count[disconnect.DeploymentConfigOf(&list.Items[i])]++
 		}
 		return count, nil
 	})

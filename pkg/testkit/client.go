@@ -37,8 +37,9 @@ func RecordingLogger(t testing.TB) (logrus.FieldLogger, *logrustest.Hook) {
 }
 
 // FakeClient returns controller-runtime's fake client over copies of the objects, with the binary's own scheme. Like a
-// real server it keeps the status of a DeploymentConfig apart, refuses a patch of another resourceVersion, and deletes
-// an object with a finalizer only in part; unlike one it validates nothing and does not look at UID preconditions.
+// real server it keeps the status of DeploymentConfigs, pods and ReplicationControllers apart (use Status().Update),
+// refuses a patch of another resourceVersion, and deletes an object with a finalizer only in part; unlike one it
+// validates nothing and does not look at UID preconditions.
 func FakeClient(t testing.TB, objs ...client.Object) client.WithWatch {
 	t.Helper()
 	copies := make([]client.Object, len(objs))

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/vmware-tanzu/velero/pkg/label"
 
@@ -112,7 +111,7 @@ func (p *Pod) NoAnnotation(key string) *Pod {
 func (p *Pod) Owner(apiVersion, kind, name string) *Pod {
 	p.pod.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(kind + "-" + name),
-		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+		Controller: new(true), BlockOwnerDeletion: new(true),
 	}}
 	return p
 }
@@ -212,7 +211,7 @@ func waiting(container, reason, message string) corev1.ContainerStatus {
 
 // Terminating makes it one that is being deleted; the finalizer keeps it.
 func (p *Pod) Terminating() *Pod {
-	p.pod.DeletionTimestamp = ptr.To(Epoch)
+	p.pod.DeletionTimestamp = new(Epoch)
 	p.pod.Finalizers = []string{"example.com/keep"}
 	return p
 }

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 )
@@ -29,7 +28,7 @@ func MakeRC(namespace, dc string, version int64) *RC {
 	}
 	r.rc.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: ocpappsv1.GroupVersion.String(), Kind: "DeploymentConfig", Name: dc, UID: dcUID(namespace, dc),
-		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+		Controller: new(true), BlockOwnerDeletion: new(true),
 	}}
 	r.rc.Spec.Selector = podLabels
 	r.rc.Spec.Template = &corev1.PodTemplateSpec{
@@ -56,7 +55,7 @@ func (r *RC) Obj() *corev1.ReplicationController { return r.rc.DeepCopy() }
 
 // Replicas sets spec.replicas and as many pods.
 func (r *RC) Replicas(n int32) *RC {
-	r.rc.Spec.Replicas = ptr.To(n)
+	r.rc.Spec.Replicas = new(n)
 	return r.Pods(n)
 }
 

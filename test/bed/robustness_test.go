@@ -61,13 +61,15 @@ func startOrphan(t *testing.T, kind string) (cmd *exec.Cmd, stdout io.Reader, tm
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	t.Cleanup(cancel)
-	tmp = t.TempDir()
+	tmp, err := os.MkdirTemp("", "orphan-") // t.TempDir would be too long a name for the sockets in it
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(tmp)) })
 	cmd = exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), orphanVariable+"="+kind, "TMPDIR="+tmp)
 	cmd.Stderr = os.Stderr
 	cmd.WaitDelay = 5 * time.Second
 	ownProcessGroup(cmd)
-	stdout, err := cmd.StdoutPipe()
+	stdout, err = cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	return cmd, stdout, tmp

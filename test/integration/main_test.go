@@ -68,7 +68,7 @@ func TestMain(m *testing.M) {
 func plugin(t *testing.T) string {
 	t.Helper()
 	binary.once.Do(func() {
-		out, err := exec.Command("go", "build", "-race", "-o", binary.path, "../..").CombinedOutput()
+		out, err := exec.CommandContext(context.Background(), "go", "build", "-race", "-o", binary.path, "../..").CombinedOutput()
 		if err != nil {
 			binary.err = fmt.Errorf("build the plugin: %w\n%s", err, out)
 		}

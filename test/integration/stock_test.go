@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 func stockPlugin(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	out, err := exec.Command("go", "build", "-o", path, "../standin/stockplugin").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../standin/stockplugin").CombinedOutput()
 	require.NoError(t, err, string(out))
 	return path
 }
@@ -41,7 +40,7 @@ func TestB36_BesideTheStockPlugin(t *testing.T) {
 			s.deploy(app{name: "plain", replicas: 1})
 			s.deploy(app{name: "data", replicas: 2, claim: "data"})
 			s.deploy(app{name: "paused", replicas: 1, claim: "paused", change: func(dc *ocpappsv1.DeploymentConfig) { dc.Spec.Paused = true }})
-			s.deploy(app{name: "manual", replicas: 1, claim: "manual", change: func(dc *ocpappsv1.DeploymentConfig) { dc.Spec.Triggers = nil }})
+			s.deploy(app{name: "manual", replicas: 1, claim: "manual", change: func(dc *ocpappsv1.DeploymentConfig) { dc.Spec.Triggers = ocpappsv1.DeploymentTriggerPolicies{} }})
 			s.deploy(app{name: "hook", replicas: 1, podAnnotations: map[string]string{"post.hook.restore.velero.io/command": "/bin/reindex"}})
 			backup := s.backup(allVolumes)
 			s.lose()
@@ -77,5 +76,5 @@ func TestB36_ANameTakenTwiceStopsVelero(t *testing.T) {
 		c.stop()
 	}
 	require.Error(t, err)
-	assert.True(t, strings.Contains(err.Error(), "another plugin is already registered"), err)
+	assert.ErrorContains(t, err, "another plugin is already registered")
 }

@@ -89,6 +89,13 @@ func (a *RestoreAction) gather(log logrus.FieldLogger, pod *corev1.Pod, input *v
 	ctx := context.Background()
 	facts := a.facts.For(input.Restore)
 	known := disconnect.PodFacts{Pod: pod}
+	var err error
+	if known.Filled, err = facts.Filled(ctx, pod); err != nil {
+		known.FilledUnknown = err.Error()
+	}
+	if disconnect.IsRolloutPod(pod) {
+		return known, nil
+	}
 	dc, target := disconnect.DeploymentConfigOf(pod), facts.TargetNamespace(pod.Namespace)
 
 	dcs, err := facts.DCsBefore(ctx, target)
@@ -101,9 +108,6 @@ func (a *RestoreAction) gather(log logrus.FieldLogger, pod *corev1.Pod, input *v
 	}
 	if !dcs.Served {
 		known.Scope = disconnect.Scope{Reason: "the cluster does not serve DeploymentConfigs"}
-	}
-	if known.Filled, err = facts.Filled(ctx, pod); err != nil {
-		known.FilledUnknown = err.Error()
 	}
 	known.Hooks, err = hooksOf(pod, dc, target, input)
 	return known, err

@@ -51,18 +51,11 @@ func (a *RestoreAction) Execute(input *velero.RestoreItemActionExecuteInput) (*v
 		a.log.WithError(err).Warn("ReplicationController cannot be read and is passed to Velero as it is")
 		return output, nil
 	}
-	known := disconnect.RCFacts{RC: rc}
 	facts := a.facts.For(input.Restore)
 	target := facts.TargetNamespace(rc.Namespace)
-	if name := disconnect.DeploymentConfigOfRC(rc); name != "" {
-		dcs, err := facts.DCsAfter(context.Background(), target)
-		if err != nil {
-			return nil, errors.Wrapf(err, "decide on ReplicationController %s/%s", rc.Namespace, rc.Name)
-		}
-		if dc := dcs.Get(name); dc != nil {
-			known.DCExists, known.DCPaused = true, dc.Spec.Paused
-			known.DCHeld = dc.Labels[contract.ReplicasModifiedLabel] != ""
-		}
+	known, err := gather(facts, target, rc)
+	if err != nil {
+		return nil, errors.Wrapf(err, "decide on ReplicationController %s/%s", rc.Namespace, rc.Name)
 	}
 	decision := disconnect.DecideRC(known)
 	item.LogDecision(a.log.WithFields(logrus.Fields{
@@ -72,6 +65,27 @@ func (a *RestoreAction) Execute(input *velero.RestoreItemActionExecuteInput) (*v
 		return output.WithoutRestore(), nil
 	}
 	return output, nil
+}
+
+// gather reads what the decision rests on. For one that no DeploymentConfig has made, that is nothing.
+func gather(facts *restore.Facts, target string, rc *corev1.ReplicationController) (disconnect.RCFacts, error) {
+	known := disconnect.RCFacts{RC: rc}
+	name := disconnect.DeploymentConfigOfRC(rc)
+	if name == "" {
+		return known, nil
+	}
+	ctx := context.Background()
+	dcs, err := facts.DCsAfter(ctx, target)
+	if err != nil {
+		return known, err
+	}
+	if dc := dcs.Get(name); dc != nil {
+		known.DCExists, known.DCPaused = true, dc.Spec.Paused
+		known.DCHeld = dc.Labels[contract.ReplicasModifiedLabel] != ""
+	}
+	detached, err := facts.DetachedPods(ctx, target)
+	known.DetachedPods = detached[name]
+	return known, err
 }
 
 // Progress is never asked: the action returns no operation.

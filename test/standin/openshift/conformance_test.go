@@ -36,7 +36,9 @@ type controllers interface {
 type standin struct{}
 
 func (standin) Start(t *testing.T, cfg *rest.Config) {
-	ctx, cancel := context.WithCancel(context.Background())
+	t.Helper()
+	// Not t.Context(): that ends before the cleanups run, and so would the stand-in.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	go func() { ended <- openshift.Run(ctx, cfg, openshift.Options{Log: log}) }()
@@ -71,6 +73,7 @@ const (
 
 // conform runs tables against one implementation, every row in a namespace of its own, side by side.
 func conform(t *testing.T, impl controllers, tables ...map[string][]step) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a control plane")
 	}

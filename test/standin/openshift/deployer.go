@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -261,7 +262,9 @@ func (d *deployer) rollOver(ctx context.Context, dc *ocpappsv1.DeploymentConfig,
 
 // scaleOnce asks for replicas and waits for them to be there. If they are not in time, it goes on: the original drops that
 // error. It returns rc as it then is.
-func (d *deployer) scaleOnce(ctx context.Context, rc *corev1.ReplicationController, replicas int32, timeout time.Duration) (*corev1.ReplicationController, error) {
+func (d *deployer) scaleOnce(
+	ctx context.Context, rc *corev1.ReplicationController, replicas int32, timeout time.Duration,
+) (*corev1.ReplicationController, error) {
 	if ptr.Deref(rc.Spec.Replicas, -1) == replicas && rc.Status.Replicas == replicas {
 		return rc, nil
 	}
@@ -346,15 +349,11 @@ func (d *deployer) awaitAvailable(ctx context.Context, rc *corev1.ReplicationCon
 func (d *deployer) awaitNoPods(ctx context.Context, rc *corev1.ReplicationController, timeout time.Duration) error {
 	err := await(ctx, d.poll, timeout, func(ctx context.Context) (bool, error) {
 		pods, err := d.podsOf(ctx, rc)
-		if err != nil {
-			return false, nil
-		}
-		for _, pod := range pods {
-			if pod.Status.Phase != corev1.PodFailed && pod.Status.Phase != corev1.PodSucceeded {
-				return false, nil
-			}
-		}
-		return true, nil
+		runs := slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
+			return pod.Status.Phase != corev1.PodFailed && pod.Status.Phase != corev1.PodSucceeded
+		})
+		// An error is no end of the wait: there will be another look.
+		return err == nil && !runs, nil
 	})
 	if ctx.Err() != nil {
 		return err

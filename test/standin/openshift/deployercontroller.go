@@ -86,7 +86,9 @@ func (c *deployerController) look(ctx context.Context, key types.NamespacedName,
 
 // start handles a rollout in phase New: it sees to it that there is a deployer pod, and returns the next phase, or "" if
 // nothing is to be done.
-func (c *deployerController) start(ctx context.Context, rc *corev1.ReplicationController, pod *corev1.Pod, byPod ocpappsv1.DeploymentStatus, notes map[string]string) (ocpappsv1.DeploymentStatus, error) {
+func (c *deployerController) start(
+	ctx context.Context, rc *corev1.ReplicationController, pod *corev1.Pod, byPod ocpappsv1.DeploymentStatus, notes map[string]string,
+) (ocpappsv1.DeploymentStatus, error) {
 	if cancelled(rc) {
 		// Pending, so that the DeploymentConfig controller still counts it as running until its pods are gone.
 		return ocpappsv1.DeploymentStatusPending, c.deletePods(ctx, rc)
@@ -97,7 +99,8 @@ func (c *deployerController) start(ctx context.Context, rc *corev1.ReplicationCo
 	}
 	if limit := startTimeout(dc); limit > 0 && time.Since(rc.CreationTimestamp.Time) > limit {
 		notes[ocpappsv1.DeploymentStatusReasonAnnotation] = reasonNoDeployerPod
-		c.event(rc, corev1.EventTypeWarning, "RolloutTimeout", fmt.Sprintf("Rollout for \"%s/%s\" failed to create deployer pod (timeoutSeconds: %ds)", rc.Namespace, rc.Name, int64(limit.Seconds())))
+		c.event(rc, corev1.EventTypeWarning, "RolloutTimeout", fmt.Sprintf(
+			"Rollout for \"%s/%s\" failed to create deployer pod (timeoutSeconds: %ds)", rc.Namespace, rc.Name, int64(limit.Seconds())))
 		return ocpappsv1.DeploymentStatusFailed, nil
 	}
 	next := ocpappsv1.DeploymentStatusPending
@@ -161,7 +164,9 @@ func (c *deployerController) phaseByPod(rc *corev1.ReplicationController, pod *c
 }
 
 // proceed writes the next phase of rc, with these annotations, if it may follow.
-func (c *deployerController) proceed(ctx context.Context, rc *corev1.ReplicationController, from, to ocpappsv1.DeploymentStatus, notes map[string]string) error {
+func (c *deployerController) proceed(
+	ctx context.Context, rc *corev1.ReplicationController, from, to ocpappsv1.DeploymentStatus, notes map[string]string,
+) error {
 	if !phaseFollows(from, to) {
 		return nil
 	}
@@ -234,8 +239,7 @@ func (c *deployerController) pods(ctx context.Context, rc *corev1.ReplicationCon
 
 // gaveUp tells the user of an error that will not be retried.
 func (c *deployerController) gaveUp(ctx context.Context, key types.NamespacedName, err error) {
-	var actionable actionableError
-	if !errors.As(err, &actionable) {
+	if _, actionable := errors.AsType[actionableError](err); !actionable {
 		return
 	}
 	rc := &corev1.ReplicationController{}
@@ -309,7 +313,7 @@ func deployerPod(rc *corev1.ReplicationController, dc *ocpappsv1.DeploymentConfi
 		},
 		Spec: corev1.PodSpec{
 			Containers:                    []corev1.Container{container},
-			ActiveDeadlineSeconds:         ptr.To(ptr.Deref(strategy.ActiveDeadlineSeconds, maxRolloutSeconds)),
+			ActiveDeadlineSeconds:         new(ptr.Deref(strategy.ActiveDeadlineSeconds, maxRolloutSeconds)),
 			DNSPolicy:                     template.DNSPolicy,
 			DNSConfig:                     template.DNSConfig,
 			EnableServiceLinks:            template.EnableServiceLinks,
@@ -319,7 +323,7 @@ func deployerPod(rc *corev1.ReplicationController, dc *ocpappsv1.DeploymentConfi
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			ServiceAccountName:            deployerServiceAccount,
 			TerminationGracePeriodSeconds: ptr.To[int64](10),
-			ShareProcessNamespace:         ptr.To(false),
+			ShareProcessNamespace:         new(false),
 		},
 	}
 }

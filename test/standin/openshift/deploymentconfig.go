@@ -145,7 +145,8 @@ func (c *configController) cancelUnfinished(ctx context.Context, dc *ocpappsv1.D
 			rc.Annotations[ocpappsv1.DeploymentStatusReasonAnnotation] = reasonCancelledByNewer
 		})
 		if err = client.IgnoreNotFound(err); err != nil && !errors.Is(err, errNotOurs) {
-			c.events.Eventf(dc, corev1.EventTypeWarning, "DeploymentCancellationFailed", "Failed to cancel deployment %q superceded by version %d: %s", rc.Name, dc.Status.LatestVersion, err)
+			c.events.Eventf(dc, corev1.EventTypeWarning, "DeploymentCancellationFailed",
+				"Failed to cancel deployment %q superceded by version %d: %s", rc.Name, dc.Status.LatestVersion, err)
 			return err
 		}
 		if updated != nil {
@@ -154,7 +155,8 @@ func (c *configController) cancelUnfinished(ctx context.Context, dc *ocpappsv1.D
 		}
 	}
 	if waiting {
-		c.events.Eventf(dc, corev1.EventTypeNormal, "DeploymentAwaitingCancellation", "Deployment of version %d awaiting cancellation of older running deployments", dc.Status.LatestVersion)
+		c.events.Eventf(dc, corev1.EventTypeNormal, "DeploymentAwaitingCancellation",
+			"Deployment of version %d awaiting cancellation of older running deployments", dc.Status.LatestVersion)
 		return fmt.Errorf("DeploymentConfig %s/%s: an older rollout has not stopped yet", dc.Namespace, dc.Name)
 	}
 	return nil
@@ -165,7 +167,9 @@ var errNotOurs = errors.New("it belongs to another owner")
 
 // update changes rc as the cache holds it, again on conflicts, unless it has another owner by now. It returns nil with an
 // error.
-func (c *configController) update(ctx context.Context, rc *corev1.ReplicationController, claims *claims, change func(*corev1.ReplicationController)) (*corev1.ReplicationController, error) {
+func (c *configController) update(
+	ctx context.Context, rc *corev1.ReplicationController, claims *claims, change func(*corev1.ReplicationController),
+) (*corev1.ReplicationController, error) {
 	var updated *corev1.ReplicationController
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		fresh := &corev1.ReplicationController{}
@@ -236,7 +240,8 @@ func (c *configController) scale(ctx context.Context, dc *ocpappsv1.DeploymentCo
 		updated, err := c.update(ctx, rc, claims, func(rc *corev1.ReplicationController) { rc.Spec.Replicas = &want })
 		if err != nil {
 			err = fmt.Errorf("scale ReplicationController %s/%s from %d to %d: %w", rc.Namespace, rc.Name, have, want, err)
-			c.events.Eventf(dc, corev1.EventTypeWarning, "ReplicationControllerScaleFailed", "Failed to scale replication controler %q from %d to %d: %v", rc.Name, have, want, err)
+			c.events.Eventf(dc, corev1.EventTypeWarning, "ReplicationControllerScaleFailed",
+				"Failed to scale replication controler %q from %d to %d: %v", rc.Name, have, want, err)
 			return err
 		}
 		c.events.Eventf(dc, corev1.EventTypeNormal, "ReplicationControllerScaled", "Scaled replication controller %q from %d to %d", rc.Name, have, want)
@@ -255,7 +260,7 @@ func (c *configController) prune(ctx context.Context, dc *ocpappsv1.DeploymentCo
 	candidates := prunable(dc, rcs)
 	excess := len(candidates) - int(*dc.Spec.RevisionHistoryLimit)
 	var errs []error
-	for i := 0; i < excess; i++ {
+	for i := range excess {
 		if ptr.Deref(candidates[i].Spec.Replicas, 0) != 0 {
 			continue
 		}

@@ -25,7 +25,9 @@ import (
 //
 // failurePolicy Retry is for the kubelet to keep: the pod restarts its container until it succeeds. A pod that fails all
 // the same, at its deadline, aborts the rollout.
-func (d *deployer) hook(ctx context.Context, hook *ocpappsv1.LifecycleHook, dc *ocpappsv1.DeploymentConfig, rc *corev1.ReplicationController, when string) error {
+func (d *deployer) hook(
+	ctx context.Context, hook *ocpappsv1.LifecycleHook, dc *ocpappsv1.DeploymentConfig, rc *corev1.ReplicationController, when string,
+) error {
 	if hook == nil {
 		return nil
 	}
@@ -36,7 +38,8 @@ func (d *deployer) hook(ctx context.Context, hook *ocpappsv1.LifecycleHook, dc *
 		d.events.Eventf(dc, corev1.EventTypeNormal, "Started", "Running %s-hook (TagImages) for rc %s/%s", when, rc.Namespace, rc.Name)
 		err = tagImages(hook, rc)
 	case hook.ExecNewPod != nil:
-		d.events.Eventf(dc, corev1.EventTypeNormal, "Started", "Running %s-hook (%q) for rc %s/%s", when, strings.Join(hook.ExecNewPod.Command, " "), rc.Namespace, rc.Name)
+		d.events.Eventf(dc, corev1.EventTypeNormal, "Started", "Running %s-hook (%q) for rc %s/%s",
+			when, strings.Join(hook.ExecNewPod.Command, " "), rc.Namespace, rc.Name)
 		err = d.execNewPod(ctx, hook, dc, rc, when)
 	}
 	switch {
@@ -70,7 +73,9 @@ func tagImages(hook *ocpappsv1.LifecycleHook, rc *corev1.ReplicationController) 
 
 // execNewPod makes the hook's pod and waits for its end, for as long as the pod lives: its activeDeadlineSeconds is what is
 // left of the deployer's. A pod of that name that exists is taken for the hook's, and its end for the hook's end.
-func (d *deployer) execNewPod(ctx context.Context, hook *ocpappsv1.LifecycleHook, dc *ocpappsv1.DeploymentConfig, rc *corev1.ReplicationController, when string) error {
+func (d *deployer) execNewPod(
+	ctx context.Context, hook *ocpappsv1.LifecycleHook, dc *ocpappsv1.DeploymentConfig, rc *corev1.ReplicationController, when string,
+) error {
 	own := &corev1.Pod{}
 	if err := d.api.Get(ctx, types.NamespacedName{Namespace: rc.Namespace, Name: deployerPodName(rc.Name)}, own); err != nil {
 		return err
@@ -113,7 +118,9 @@ func (d *deployer) execNewPod(ctx context.Context, hook *ocpappsv1.LifecycleHook
 
 // hookPod returns the pod of a hook: the image, environment, working directory, resources and security context of the
 // container that it names, and of the pod's volumes those that it names. elapsed is how long the deployer has run.
-func hookPod(hook *ocpappsv1.LifecycleHook, dc *ocpappsv1.DeploymentConfig, rc *corev1.ReplicationController, when string, elapsed time.Duration) (*corev1.Pod, error) {
+func hookPod(
+	hook *ocpappsv1.LifecycleHook, dc *ocpappsv1.DeploymentConfig, rc *corev1.ReplicationController, when string, elapsed time.Duration,
+) (*corev1.Pod, error) {
 	exec, strategy, template := hook.ExecNewPod, dc.Spec.Strategy, rc.Spec.Template.Spec
 	base := containerOf(rc, exec.ContainerName)
 	if base == nil {
@@ -166,7 +173,7 @@ func hookPod(hook *ocpappsv1.LifecycleHook, dc *ocpappsv1.DeploymentConfig, rc *
 			}},
 			SecurityContext:               template.SecurityContext.DeepCopy(),
 			Volumes:                       volumes,
-			ActiveDeadlineSeconds:         ptr.To(ptr.Deref(strategy.ActiveDeadlineSeconds, maxRolloutSeconds) - int64(elapsed.Seconds())),
+			ActiveDeadlineSeconds:         new(ptr.Deref(strategy.ActiveDeadlineSeconds, maxRolloutSeconds) - int64(elapsed.Seconds())),
 			NodeSelector:                  template.NodeSelector,
 			RestartPolicy:                 restart,
 			ImagePullSecrets:              slices.Clone(template.ImagePullSecrets),

@@ -82,11 +82,11 @@ func (l *loop) next(ctx context.Context) bool {
 	defer cancel()
 	retries := l.queue.NumRequeues(key)
 	err := l.look(lookCtx, key, retries >= maxRetries-2)
-	var fatal fatalError
+	_, fatal := errors.AsType[fatalError](err)
 	switch {
 	case err == nil || ctx.Err() != nil:
 		l.queue.Forget(key)
-	case !errors.As(err, &fatal) && retries < maxRetries:
+	case !fatal && retries < maxRetries:
 		l.log.Debug("will look again", "object", key.String(), "error", err)
 		l.queue.AddRateLimited(key)
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,6 +52,7 @@ type state struct {
 type fact func(*state) string
 
 func newNamespace(t *testing.T, api client.Client) string {
+	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "row-"}}
 	require.NoError(t, api.Create(t.Context(), ns))
 	return ns.Name
@@ -625,16 +627,12 @@ func marksOfRC(name string, version int) fact {
 		rc := s.rc(name)
 		v := strconv.Itoa(version)
 		labels := map[string]string{"openshift.io/deployment-config.name": "web"}
-		for k, value := range s.dc.Labels {
-			labels[k] = value
-		}
+		maps.Copy(labels, s.dc.Labels)
 		podLabels := map[string]string{"app": "web", "deploymentconfig": "web", "deployment": name}
 		podAnnotations := map[string]string{
 			"openshift.io/deployment.name": name, "openshift.io/deployment-config.name": "web", "openshift.io/deployment-config.latest-version": v,
 		}
-		for k, value := range s.dc.Spec.Template.Annotations {
-			podAnnotations[k] = value
-		}
+		maps.Copy(podAnnotations, s.dc.Spec.Template.Annotations)
 		annotations := map[string]string{}
 		var encoded ocpappsv1.DeploymentConfig
 		for k, value := range rc.Annotations {

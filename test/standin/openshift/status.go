@@ -14,7 +14,10 @@ import (
 
 // report writes the status of dc if it has changed. observed says whether this look has done what the current generation
 // asks for. further conditions replace those that follow from rcs.
-func (c *configController) report(ctx context.Context, dc *ocpappsv1.DeploymentConfig, rcs []*corev1.ReplicationController, observed bool, further ...ocpappsv1.DeploymentCondition) error {
+func (c *configController) report(
+	ctx context.Context, dc *ocpappsv1.DeploymentConfig, rcs []*corev1.ReplicationController, observed bool,
+	further ...ocpappsv1.DeploymentCondition,
+) error {
 	status := statusOf(dc, rcs, observed)
 	for _, cond := range further {
 		setCondition(&status, cond)
@@ -100,7 +103,9 @@ func setProgress(status *ocpappsv1.DeploymentConfigStatus, was ocpappsv1.Deploym
 	}
 }
 
-func condition(of ocpappsv1.DeploymentConditionType, value corev1.ConditionStatus, reason ocpappsv1.DeploymentConditionReason, message string) ocpappsv1.DeploymentCondition {
+func condition(
+	of ocpappsv1.DeploymentConditionType, value corev1.ConditionStatus, reason ocpappsv1.DeploymentConditionReason, message string,
+) ocpappsv1.DeploymentCondition {
 	now := metav1.Now()
 	return ocpappsv1.DeploymentCondition{
 		Type: of, Status: value, Reason: string(reason), Message: message,
