@@ -61,7 +61,7 @@ func startOrphan(t *testing.T, kind string) (cmd *exec.Cmd, stdout io.Reader, tm
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	t.Cleanup(cancel)
-	tmp, err := os.MkdirTemp("", "orphan-") // t.TempDir would be too long a name for the sockets in it
+	tmp, err := os.MkdirTemp("", "orphan-") //nolint:usetesting // the folder of t.TempDir has too long a name for the sockets in it
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(tmp)) })
 	cmd = exec.CommandContext(ctx, os.Args[0])
