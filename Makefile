@@ -9,12 +9,17 @@ IMAGE   ?= $(BINARY):$(VERSION)
 
 GO ?= go
 LDFLAGS := -s -w -X $(MODULE)/pkg/version.version=$(VERSION) -X $(MODULE)/pkg/version.commit=$(COMMIT)
+BUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)"
+# What OpenShift runs on.
+ARCHES ?= amd64 arm64 ppc64le s390x
 # Built on first use from its own module and kept in the go command's build cache, whose key is the content.
 GOLANGCI_LINT := $(GO) tool -modfile=test/tools/lint/go.mod golangci-lint
 
 # To run less than all tests: make test-integration RUN=TestName ARGS=-v
 RUN  ?= .
 ARGS ?=
+# Those of test/bed that take a real node.
+NODE_TESTS := ^(TestNode|TestWatchdogOfNode)$$
 # All but ./test/...
 UNIT := . ./pkg/... ./velero-plugins/... ./scripts/...
 
@@ -24,20 +29,21 @@ UNIT := . ./pkg/... ./velero-plugins/... ./scripts/...
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the plugin into bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/$(BINARY) .
+	$(BUILD) -o bin/$(BINARY) .
+
+.PHONY: dist
+dist: ## Build the plugin for ARCHES into dist/
+	@for arch in $(ARCHES); do \
+		(set -x; GOOS=linux GOARCH=$$arch $(BUILD) -o dist/linux-$$arch/$(BINARY) .) || exit; \
+	done
 
 .PHONY: image
-image: ## Build the container image IMAGE with docker, podman or buildah
-	@for engine in docker podman buildah; do \
-		$$engine info >/dev/null 2>&1 || continue; \
-		set -x; \
-		exec $$engine build --build-arg VERSION="$(VERSION)" --build-arg COMMIT="$(COMMIT)" -t "$(IMAGE)" -f Dockerfile .; \
-	done; \
-	echo "error: an image is built with docker, podman or buildah, and none of them runs here" >&2; exit 1
+image: dist ## Build the container image IMAGE for ARCHES with docker, podman or buildah
+	@VERSION="$(VERSION)" COMMIT="$(COMMIT)" scripts/image.sh "$(IMAGE)" $(ARCHES)
 
 .PHONY: test
 test: test-unit test-integration ## Run all tests
@@ -50,7 +56,13 @@ test-unit: ## Run the unit tests, and the contract test of the built binary
 # as inputs of the test, so that it would take an old result for good.
 .PHONY: test-integration
 test-integration: tools ## Run the tests against a real Kubernetes API and a real Velero
-	$(GO) test -race -timeout 45m -p 1 -count 1 -run '$(RUN)' $(ARGS) ./test/...
+	$(GO) test -race -timeout 45m -p 1 -count 1 -run '$(RUN)' -skip '$(NODE_TESTS)' $(ARGS) $$($(GO) list ./test/... | grep -v /test/e2e)
+
+.PHONY: e2e
+e2e: ## Run the tests on a real node: Linux, root, and scripts/node-packages.sh (skipped, with the reason, where it cannot be)
+	@$(GO) run ./test/bed/cmd/tools -node >/dev/null
+	$(GO) test -timeout 20m -count 1 -run '$(NODE_TESTS)' $(ARGS) ./test/bed
+	$(GO) test -timeout 45m -count 1 -run '$(RUN)' $(ARGS) ./test/e2e
 
 .PHONY: cover
 cover: ## Run the unit tests and print how much they cover

@@ -50,6 +50,9 @@ type Options struct {
 	// VeleroEnv are further KEY=value variables of the Velero server, and so of its plugins.
 	VeleroEnv []string
 
+	// Node makes the bed one with a real node; nil: pods are stored and never run, and Velero is a process.
+	Node *NodeOptions
+
 	// Log, if set, is told what happens while the bed starts and stops, one line a call, like testing.T.Logf.
 	Log func(format string, args ...any)
 	// KeepDir leaves the temporary directory in place on Stop, for a look at its logs.
@@ -76,6 +79,7 @@ type Bed struct {
 		count int
 	}
 	velero veleroServer
+	node   *realNode // nil: none
 
 	stop sync.Once
 }
@@ -101,13 +105,23 @@ func Start(ctx context.Context, opts Options) (*Bed, error) {
 	if opts.VeleroServer != "" {
 		binaries.Velero = opts.VeleroServer
 	}
+	var node *realNode
+	if opts.Node != nil {
+		if err := NodeSupported(); err != nil {
+			return nil, err
+		}
+		node = &realNode{}
+		if node.binaries, err = NodeTools(ctx); err != nil {
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "dr-test-bed-")
 	if err != nil {
 		return nil, err
 	}
-	b := &Bed{opts: opts, dir: dir, binaries: binaries}
+	b := &Bed{opts: opts, dir: dir, binaries: binaries, node: node}
 	if err := b.bringUp(ctx); err != nil {
 		b.Stop()
 		return nil, fmt.Errorf("start the test bed: %w", err)
@@ -119,7 +133,7 @@ func (b *Bed) bringUp(ctx context.Context) error {
 	start := time.Now()
 	lap := func(what string) { b.opts.Log("test bed: %s after %.1f s", what, time.Since(start).Seconds()) }
 
-	if err := b.prepare(); err != nil {
+	if err := b.prepare(ctx); err != nil {
 		return err
 	}
 	var crds []*apiextensionsv1.CustomResourceDefinition
@@ -166,10 +180,13 @@ func (b *Bed) bringUp(ctx context.Context) error {
 	group, groupCtx = errgroup.WithContext(ctx)
 	group.Go(func() error { return b.awaitControllers(groupCtx, controllers) })
 	group.Go(func() error { return b.installCRDs(groupCtx, crds) })
+	if b.node != nil {
+		group.Go(func() error { return b.startNode(groupCtx) })
+	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	lap("kube-controller-manager and CRDs ready")
+	lap("controllers, CRDs and nodes ready")
 	if b.opts.WithoutVelero {
 		return nil
 	}
@@ -179,12 +196,18 @@ func (b *Bed) bringUp(ctx context.Context) error {
 	if err := b.StartVelero(ctx); err != nil {
 		return err
 	}
+	if b.node != nil {
+		if err := b.awaitNodeAgent(ctx); err != nil {
+			return err
+		}
+	}
 	lap("Velero ready")
 	return nil
 }
 
-// prepare makes what needs no process: folders, keys, ports and the administrator's configuration; and the watchdog.
-func (b *Bed) prepare() (err error) {
+// prepare makes what the components need: folders, keys, ports and the administrator's configuration; the watchdog; and the
+// place for a real node.
+func (b *Bed) prepare(ctx context.Context) (err error) {
 	for _, folder := range []string{"logs", "tmp", "home"} {
 		if err := os.Mkdir(b.path(folder), 0o700); err != nil {
 			return err
@@ -194,7 +217,12 @@ func (b *Bed) prepare() (err error) {
 	if b.opts.KeepDir {
 		removed = ""
 	}
-	dog, err := startWatchdog(removed)
+	var cgroup string
+	if b.node != nil {
+		cgroup = filepath.Base(b.dir)
+		b.node.cgroup = cgroup
+	}
+	dog, err := startWatchdog(removed, cgroup)
 	if err != nil {
 		return err
 	}
@@ -208,7 +236,13 @@ func (b *Bed) prepare() (err error) {
 	if b.ca, err = writePKI(b.path("pki")); err != nil {
 		return err
 	}
-	return b.makeAdministrator()
+	if err := b.makeAdministrator(); err != nil {
+		return err
+	}
+	if b.node == nil {
+		return nil
+	}
+	return b.enclose(ctx)
 }
 
 // ForTest is Start for a single test: it fails the test when the bed does not come up, stops the bed when the test ends, and
@@ -238,6 +272,9 @@ func (b *Bed) Stop() {
 		var errs []error
 		if b.crew != nil {
 			errs = append(errs, b.crew.close())
+		}
+		if b.node != nil {
+			errs = append(errs, b.node.discard())
 		}
 		if b.opts.KeepDir {
 			b.opts.Log("test bed: its logs are kept in %s", b.path("logs"))
@@ -289,7 +326,7 @@ func (b *Bed) path(elements ...string) string {
 // credentials), and temporary files where Stop finds them. Velero keeps credentials in TMPDIR.
 func (b *Bed) environment(more ...string) []string {
 	env := []string{
-		"PATH=" + os.Getenv("PATH"),
+		"PATH=" + os.Getenv("PATH") + ":" + systemFolders,
 		"HOME=" + b.path("home"),
 		"TMPDIR=" + b.path("tmp"),
 	}

@@ -57,13 +57,9 @@ func (b *Bed) startAPIServer() (*process, error) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, err
 	}
-	return b.crew.start("kube-apiserver", b.binaries.KubeAPIServer, []string{
+	args := []string{
 		"--etcd-servers=" + etcdURL,
-		"--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1",
 		"--secure-port=" + strconv.Itoa(b.apiServer.number),
-		// nothing here reaches the API server through its Service
-		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--tls-cert-file=" + b.path("pki", serverCertFile),
 		"--tls-private-key-file=" + b.path("pki", serverKeyFile),
@@ -71,7 +67,7 @@ func (b *Bed) startAPIServer() (*process, error) {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-signing-key-file=" + b.path("pki", serviceKeyFile),
 		"--service-account-key-file=" + b.path("pki", serviceKeyPublic),
-		"--authorization-mode=RBAC",
+		"--authorization-mode=Node,RBAC",
 		// node-agent's pods are privileged
 		"--allow-privileged=true",
 		// no test is to wait for another's requests
@@ -79,7 +75,22 @@ func (b *Bed) startAPIServer() (*process, error) {
 		"--audit-log-path=" + b.path(auditLog),
 		"--audit-policy-file=" + policy,
 		"--audit-log-maxsize=" + auditLogMaxSize,
-	}, b.environment())
+	}
+	if b.node == nil {
+		args = append(args,
+			"--bind-address=127.0.0.1",
+			"--advertise-address=127.0.0.1",
+			// nothing here reaches the API server through its Service
+			"--endpoint-reconciler-type=none")
+	} else {
+		args = append(args,
+			"--bind-address=0.0.0.0", // of the node, which nobody else sees
+			"--advertise-address="+nodeIP,
+			"--kubelet-preferred-address-types=InternalIP",
+			"--kubelet-client-certificate="+b.path("pki", kubeletCertFile),
+			"--kubelet-client-key="+b.path("pki", kubeletKeyFile))
+	}
+	return b.crew.start("kube-apiserver", b.binaries.KubeAPIServer, args, b.environment())
 }
 
 func (b *Bed) awaitAPIServer(ctx context.Context, p *process) error {

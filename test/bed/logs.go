@@ -15,24 +15,43 @@ const (
 
 // Logs is the last lines of the log of every component, for a test that failed.
 func (b *Bed) Logs() string {
-	paths, err := filepath.Glob(b.path("logs", "*.log"))
-	if err != nil { // only for a bad pattern
-		return err.Error()
-	}
 	var out strings.Builder
-	for _, path := range paths {
-		fmt.Fprintf(&out, "==== %s\n%s\n", filepath.Base(path), tail(path))
+	for _, pattern := range []string{b.path("logs", "*.log"), b.path("node", "log", "pods", "*", "*", "*.log")} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil { // only for a bad pattern
+			return err.Error()
+		}
+		for _, path := range paths {
+			name, err := filepath.Rel(b.dir, path)
+			if err != nil { // not for what was found in it
+				name = path
+			}
+			fmt.Fprintf(&out, "==== %s\n%s\n", name, tail(path))
+		}
 	}
 	return out.String()
 }
 
-// VeleroLog is everything that the Velero server has logged so far, over all its starts; or why it cannot be read.
+// VeleroLog is everything that the Velero server has logged so far, over all its starts; or why it cannot be read. On a real
+// node it is what the node still has: the logs of deleted pods are gone, and lines have kubelet's time before them.
 func (b *Bed) VeleroLog() string {
-	content, err := os.ReadFile(b.path("logs", "velero.log"))
-	if err != nil {
-		return err.Error()
+	paths := []string{b.path("logs", "velero.log")}
+	if b.node != nil {
+		var err error
+		paths, err = filepath.Glob(b.path("node", "log", "pods", b.opts.VeleroNamespace+"_velero-*", "velero", "*.log"))
+		if err != nil { // only for a bad pattern
+			return err.Error()
+		}
 	}
-	return string(content)
+	var all strings.Builder
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err.Error()
+		}
+		all.Write(content)
+	}
+	return all.String()
 }
 
 // tail is the last lines of a file; or why it cannot be read: it goes into reports of other failures.

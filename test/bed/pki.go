@@ -51,7 +51,7 @@ func newAuthority() (*authority, error) {
 // server issues the API server's certificate, for the names by which it is reached here.
 func (a *authority) server() (keyPair, error) {
 	template := certificate(pkix.Name{CommonName: "kube-apiserver"})
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(nodeIP), net.ParseIP(serviceIP)}
 	template.DNSNames = []string{"localhost", "kubernetes.default.svc"}
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	return a.issue(template)
@@ -108,6 +108,8 @@ const (
 	serverKeyFile    = "apiserver.key"
 	serviceKeyFile   = "service-account.key"
 	serviceKeyPublic = "service-account.pub"
+	kubeletCertFile  = "kubelet-client.crt" // the API server's, as a client of kubelets
+	kubeletKeyFile   = "kubelet-client.key"
 )
 
 // writePKI makes a certificate authority and writes what the API server and the controller manager read.
@@ -117,6 +119,10 @@ func writePKI(dir string) (*authority, error) {
 		return nil, fmt.Errorf("make the certificate authority: %w", err)
 	}
 	server, err := ca.server()
+	if err != nil {
+		return nil, err
+	}
+	kubelet, err := ca.client("kube-apiserver", administrators)
 	if err != nil {
 		return nil, err
 	}
@@ -140,6 +146,7 @@ func writePKI(dir string) (*authority, error) {
 	}
 	for name, content := range map[string][]byte{
 		caFile: ca.pem, serverCertFile: server.cert, serverKeyFile: server.key, serviceKeyFile: private, serviceKeyPublic: public,
+		kubeletCertFile: kubelet.cert, kubeletKeyFile: kubelet.key,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return nil, err

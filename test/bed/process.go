@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -47,6 +48,9 @@ func (p *process) failure() error {
 type crew struct {
 	logDir   string
 	watchdog *watchdog
+	// enter is a command that runs the command after it where the bed's processes live, see enclosure; empty: right here.
+	// It is set before anything else is started.
+	enter []string
 
 	mu      sync.Mutex
 	running map[*process]bool
@@ -62,23 +66,34 @@ var errStopped = errors.New("the test bed was stopped")
 
 // start runs a program with exactly the given environment. Standard output and error are appended to <name>.log.
 func (c *crew) start(name, program string, args, env []string) (*process, error) {
+	cmd := c.command(program, args...)
+	cmd.Env = env
+	ownProcessGroup(cmd)
+	return c.begin(name, cmd)
+}
+
+// command is a program with arguments, to be run where the bed's processes live.
+func (c *crew) command(program string, args ...string) *exec.Cmd {
+	line := slices.Concat(c.enter, []string{program}, args)
+	return exec.Command(line[0], line[1:]...)
+}
+
+// begin starts a command that has a process group of its own.
+func (c *crew) begin(name string, cmd *exec.Cmd) (*process, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, errStopped
 	}
-	p := &process{name: name, logPath: filepath.Join(c.logDir, name+".log"), ended: make(chan struct{})}
+	p := &process{name: name, cmd: cmd, logPath: filepath.Join(c.logDir, name+".log"), ended: make(chan struct{})}
 	log, err := os.OpenFile(p.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
 	}
 	defer log.Close() // the child has its own descriptor
-	p.cmd = exec.Command(program, args...)
-	p.cmd.Env = env
-	p.cmd.Dir = filepath.Dir(c.logDir)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	ownProcessGroup(p.cmd)
-	if err := p.cmd.Start(); err != nil {
+	cmd.Dir = filepath.Dir(c.logDir)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	c.running[p] = true
@@ -88,6 +103,21 @@ func (c *crew) start(name, program string, args, env []string) (*process, error)
 		return nil, errors.Join(err, p.signal(syscall.SIGKILL))
 	}
 	return p, nil
+}
+
+// run runs a program to its end, or until ctx ends, and returns what it wrote to standard output. The error carries standard error.
+func (c *crew) run(ctx context.Context, env []string, program string, args ...string) (string, error) {
+	line := slices.Concat(c.enter, []string{program}, args)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.Env = env
+	cmd.Dir = filepath.Dir(c.logDir)
+	cmd.WaitDelay = time.Second
+	var out, errOut strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(program), strings.Join(args, " "), err, errOut.String())
+	}
+	return out.String(), nil
 }
 
 // await sees a process off, however it ends. What is left of its group then are its children; they have nobody else. The
@@ -164,7 +194,8 @@ type watchdog struct {
 }
 
 // watchdogScript keeps the set of process groups it is told of. At the end of its input it kills them and removes the
-// folder in $1; told `end`, it leaves all alone. The second rm is for files that a dying process still wrote.
+// folder in $1; told `end`, it leaves all alone. The second rm is for files that a dying process still wrote. $2 names the
+// bed's cgroups, if it has any: a cgroup can be removed once its last process has gone, which may take a moment.
 const watchdogScript = `
 groups=
 while read -r op group; do
@@ -175,12 +206,21 @@ while read -r op group; do
   esac
 done
 for g in $groups; do kill -s KILL -- "-$g"; done
+tries=50
+while [ -n "$2" ] && [ "$tries" -gt 0 ]; do
+  left=
+  for cgroup in "/sys/fs/cgroup/$2" "/sys/fs/cgroup/"*"/$2"; do
+    [ ! -d "$cgroup" ] || find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || left=yes
+  done
+  [ -n "$left" ] || break
+  tries=$((tries - 1)); sleep 0.2
+done
 [ -z "$1" ] || rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 `
 
-// startWatchdog starts one that removes dir, unless dir is empty.
-func startWatchdog(dir string) (*watchdog, error) {
-	cmd := exec.Command("/bin/sh", "-c", watchdogScript, "watchdog", dir)
+// startWatchdog starts one that removes the cgroups of that name and the folder dir; empty: there is none.
+func startWatchdog(dir, cgroup string) (*watchdog, error) {
+	cmd := exec.Command("/bin/sh", "-c", watchdogScript, "watchdog", dir, cgroup)
 	cmd.Dir = "/"
 	ownProcessGroup(cmd) // Ctrl-C on the terminal is not for it
 	in, err := cmd.StdinPipe()

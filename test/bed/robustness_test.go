@@ -1,9 +1,12 @@
 package bed
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -27,19 +30,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// orphanVariable makes the test binary start a bed and wait to be killed, see TestWatchdog.
+// orphanVariable makes the test binary start a bed and wait to be killed, see TestWatchdog. Its value says which.
 const orphanVariable = "TEST_BED_ORPHAN"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(orphanVariable) != "" {
-		beOrphaned()
+	if kind := os.Getenv(orphanVariable); kind != "" {
+		beOrphaned(kind)
 	}
 	os.Exit(m.Run())
 }
 
 // beOrphaned starts a bed with everything, prints its directory and waits until it is killed.
-func beOrphaned() {
-	b, err := Start(context.Background(), Options{VeleroNamespace: "openshift-adp"})
+func beOrphaned(kind string) {
+	opts := Options{VeleroNamespace: "openshift-adp"}
+	if kind == "node" {
+		opts.Node = &NodeOptions{}
+	}
+	b, err := Start(context.Background(), opts)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -49,25 +56,32 @@ func beOrphaned() {
 	os.Exit(1)
 }
 
+// startOrphan starts such a test binary, with its own folder for temporary files.
+func startOrphan(t *testing.T, kind string) (cmd *exec.Cmd, stdout io.Reader, tmp string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	t.Cleanup(cancel)
+	tmp, err := os.MkdirTemp("", "orphan-") //nolint:usetesting // the folder of t.TempDir has too long a name for the sockets in it
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(tmp)) })
+	cmd = exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), orphanVariable+"="+kind, "TMPDIR="+tmp)
+	cmd.Stderr = os.Stderr
+	cmd.WaitDelay = 5 * time.Second
+	ownProcessGroup(cmd)
+	stdout, err = cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return cmd, stdout, tmp
+}
+
 func TestWatchdog(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "interrupted": syscall.SIGINT} {
 		t.Run("a test binary that is "+name+" leaves nothing", func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, os.Args[0])
-			cmd.Env = append(os.Environ(), orphanVariable+"=yes")
-			cmd.Stderr = os.Stderr
-			cmd.WaitDelay = 5 * time.Second
-			ownProcessGroup(cmd)
-			stdout, err := cmd.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
-			line := make([]byte, 4096)
-			n, err := stdout.Read(line)
-			require.NoError(t, err)
-			dir := strings.TrimSpace(string(line[:n]))
+			cmd, stdout, _ := startOrphan(t, "plain")
+			dir := firstLine(t, stdout)
 			require.NotEmpty(t, processesOf(t, dir))
 
 			require.NoError(t, signalGroup(cmd.Process.Pid, signal))
@@ -75,6 +89,71 @@ func TestWatchdog(t *testing.T) {
 			requireGone(t, dir)
 		})
 	}
+}
+
+// TestWatchdogOfNode kills test binaries whose bed has a real node: one when all is up, pods included, and others in the
+// middle of the start.
+func TestWatchdogOfNode(t *testing.T) {
+	requireNode(t)
+	for name, tc := range map[string]struct {
+		signal syscall.Signal
+		when   string // a log appears; empty: all is up
+	}{
+		"killed when all is up":                {syscall.SIGKILL, ""},
+		"interrupted when all is up":           {syscall.SIGINT, ""},
+		"killed when the node's place is made": {syscall.SIGKILL, "enclosure.log"},
+		"killed while images are imported":     {syscall.SIGKILL, "containerd.log"},
+		"killed while the node comes up":       {syscall.SIGKILL, "kubelet.log"},
+	} {
+		t.Run("a test binary that is "+name+" leaves nothing", func(t *testing.T) {
+			before := machineState(t)
+			cmd, stdout, tmp := startOrphan(t, "node")
+			if tc.when == "" {
+				firstLine(t, stdout)
+			} else {
+				awaitFile(t, filepath.Join(tmp, "dr-test-bed-*", "logs", tc.when))
+			}
+			require.NotEmpty(t, processesOf(t, tmp))
+
+			begin := time.Now()
+			require.NoError(t, signalGroup(cmd.Process.Pid, tc.signal))
+			require.Error(t, cmd.Wait())
+			requireGone(t, tmp+string(filepath.Separator)+"dr-test-bed-")
+			ctx, cancel := context.WithTimeout(t.Context(), killTimeout)
+			defer cancel()
+			require.NoError(t, poll(ctx, "wait for the bed's directory to be gone", func(context.Context) error {
+				left, err := os.ReadDir(tmp)
+				if err == nil && len(left) > 0 {
+					err = fmt.Errorf("left: %v", left)
+				}
+				return err
+			}))
+			t.Logf("gone after %.1f s", time.Since(begin).Seconds())
+			assert.Equal(t, before, machineState(t))
+		})
+	}
+}
+
+// firstLine reads what an orphan prints when its bed is up: the bed's directory.
+func firstLine(t *testing.T, stdout io.Reader) string {
+	t.Helper()
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	return strings.TrimSpace(line)
+}
+
+// awaitFile waits for a file of which it is known what its path looks like.
+func awaitFile(t *testing.T, pattern string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	require.NoError(t, poll(ctx, "wait for "+pattern, func(context.Context) error {
+		found, err := filepath.Glob(pattern)
+		if err == nil && len(found) == 0 {
+			err = errors.New("it is not there")
+		}
+		return err
+	}))
 }
 
 func TestBareBeds(t *testing.T) {

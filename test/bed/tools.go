@@ -26,10 +26,23 @@ type Binaries struct {
 	Built int
 }
 
+// NodeBinaries are paths of the programs that a real node takes besides those of Binaries and what the operating system
+// brings.
+type NodeBinaries struct {
+	Kubelet, KubeScheduler, KubeProxy string
+	VeleroHelper, VeleroRestoreHelper string
+	LocalPathProvisioner              string
+
+	// Built counts the sets of programs that this call had to build: 0 when all were there.
+	Built int
+}
+
 // A toolsModule is a folder of test/tools: a module of its own, so that the versions which the tools need do not mix
 // with those of the product, nor with one another.
 type toolsModule struct {
-	folder   string
+	folder string
+	// set is what this set of the module's programs is called in the cache; empty: folder.
+	set      string
 	packages map[string]string // file name of the program: its package
 	// ldflags are the flags for a given version of the module versionOf, which is looked up in go.mod.
 	versionOf string
@@ -61,6 +74,37 @@ var toolsModules = []toolsModule{
 		packages:  map[string]string{"versitygw": "github.com/versity/versitygw/cmd/versitygw"},
 		versionOf: "github.com/versity/versitygw",
 		ldflags:   func(string) string { return "-s -w" },
+	},
+}
+
+// nodeModules are further programs of the same modules, built only for whoever wants a real node, and the provisioner.
+var nodeModules = []toolsModule{
+	{
+		folder: "kubernetes",
+		set:    "kubernetes-node",
+		packages: map[string]string{
+			"kubelet":        "k8s.io/kubernetes/cmd/kubelet",
+			"kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+			"kube-proxy":     "k8s.io/kubernetes/cmd/kube-proxy",
+		},
+		versionOf: "k8s.io/kubernetes",
+		ldflags:   kubernetesFlags,
+	},
+	{
+		folder: "velero",
+		set:    "velero-node",
+		packages: map[string]string{
+			"velero-helper":         "github.com/vmware-tanzu/velero/cmd/velero-helper",
+			"velero-restore-helper": "github.com/vmware-tanzu/velero/cmd/velero-restore-helper",
+		},
+		versionOf: "github.com/vmware-tanzu/velero",
+		ldflags:   veleroFlags,
+	},
+	{
+		folder:    "lpp",
+		packages:  map[string]string{"local-path-provisioner": "github.com/rancher/local-path-provisioner"},
+		versionOf: "github.com/rancher/local-path-provisioner",
+		ldflags:   func(version string) string { return "-s -w -X main.VERSION=" + version },
 	},
 }
 
@@ -107,25 +151,9 @@ const toolsTimeout = time.Hour
 // Each tools module is built into .cache/tools/<folder>-<key> at the top of the repository, where key is a hash of all that
 // decides the result: go.mod, go.sum, the flags, the Go version and the platform.
 func Tools(ctx context.Context) (Binaries, error) {
-	ctx, cancel := context.WithTimeout(ctx, toolsTimeout)
-	defer cancel()
-	top, err := repositoryTop()
+	paths, built, err := buildAll(ctx, toolsModules)
 	if err != nil {
 		return Binaries{}, err
-	}
-	var built int
-	paths := map[string]string{}
-	for _, module := range toolsModules {
-		dir, isNew, err := module.build(ctx, top)
-		if err != nil {
-			return Binaries{}, fmt.Errorf("build the tools of test/tools/%s: %w", module.folder, err)
-		}
-		if isNew {
-			built++
-		}
-		for program := range module.packages {
-			paths[program] = filepath.Join(dir, program)
-		}
 	}
 	return Binaries{
 		Etcd:                  paths["etcd"],
@@ -136,6 +164,48 @@ func Tools(ctx context.Context) (Binaries, error) {
 		VersityGW:             paths["versitygw"],
 		Built:                 built,
 	}, nil
+}
+
+// NodeTools is Tools for the programs that a real node takes: another three minutes the first time. They are sets of their own in
+// the cache, so that nobody waits for them who needs no node.
+func NodeTools(ctx context.Context) (NodeBinaries, error) {
+	paths, built, err := buildAll(ctx, nodeModules)
+	if err != nil {
+		return NodeBinaries{}, err
+	}
+	return NodeBinaries{
+		Kubelet:              paths["kubelet"],
+		KubeScheduler:        paths["kube-scheduler"],
+		KubeProxy:            paths["kube-proxy"],
+		VeleroHelper:         paths["velero-helper"],
+		VeleroRestoreHelper:  paths["velero-restore-helper"],
+		LocalPathProvisioner: paths["local-path-provisioner"],
+		Built:                built,
+	}, nil
+}
+
+// buildAll builds what of the modules is not built yet and returns the path of each program by its file name.
+func buildAll(ctx context.Context, modules []toolsModule) (paths map[string]string, built int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, toolsTimeout)
+	defer cancel()
+	top, err := repositoryTop()
+	if err != nil {
+		return nil, 0, err
+	}
+	paths = map[string]string{}
+	for _, module := range modules {
+		dir, isNew, err := module.build(ctx, top)
+		if err != nil {
+			return nil, 0, fmt.Errorf("build the tools of test/tools/%s: %w", module.folder, err)
+		}
+		if isNew {
+			built++
+		}
+		for program := range module.packages {
+			paths[program] = filepath.Join(dir, program)
+		}
+	}
+	return paths, built, nil
 }
 
 // repositoryTop is the nearest folder upwards from the working directory that has the tools modules: `go test` runs a test
@@ -158,6 +228,15 @@ func repositoryTop() (string, error) {
 	}
 }
 
+// name is what the module's programs are called in the cache. That one set's name is the beginning of another's does not
+// mislead prune: what follows is a key, and no name looks like one.
+func (m toolsModule) name() string {
+	if m.set != "" {
+		return m.set
+	}
+	return m.folder
+}
+
 // build returns the folder with the module's programs, and whether it had to build them.
 func (m toolsModule) build(ctx context.Context, top string) (dir string, built bool, err error) {
 	source := filepath.Join(top, "test", "tools", m.folder)
@@ -166,7 +245,7 @@ func (m toolsModule) build(ctx context.Context, top string) (dir string, built b
 		return "", false, err
 	}
 	cache := filepath.Join(top, ".cache", "tools")
-	dir = filepath.Join(cache, m.folder+"-"+key)
+	dir = filepath.Join(cache, m.name()+"-"+key)
 	if _, err := os.Stat(dir); err == nil {
 		// Tells prune that it is in use. Whoever may not write there may use it all the same.
 		now := time.Now()
@@ -176,7 +255,7 @@ func (m toolsModule) build(ctx context.Context, top string) (dir string, built b
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", false, err
 	}
-	lock := flock.New(filepath.Join(cache, m.folder+".lock"))
+	lock := flock.New(filepath.Join(cache, m.name()+".lock"))
 	if _, err := lock.TryLockContext(ctx, 200*time.Millisecond); err != nil {
 		return "", false, fmt.Errorf("wait for %s, which another process holds while it builds: %w", lock.Path(), err)
 	}
@@ -189,7 +268,7 @@ func (m toolsModule) build(ctx context.Context, top string) (dir string, built b
 		return "", false, err
 	}
 	// The folder gets its name only when it is complete, so whoever sees it can use it.
-	unfinished, err := os.MkdirTemp(cache, m.folder+"-unfinished-")
+	unfinished, err := os.MkdirTemp(cache, m.name()+"-unfinished-")
 	if err != nil {
 		return "", false, err
 	}
@@ -224,7 +303,7 @@ func (m toolsModule) prune(cache string) error {
 		return err
 	}
 	for _, entry := range entries {
-		rest, ok := strings.CutPrefix(entry.Name(), m.folder+"-")
+		rest, ok := strings.CutPrefix(entry.Name(), m.name()+"-")
 		info, err := entry.Info()
 		switch {
 		case !ok:

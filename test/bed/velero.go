@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,7 +59,7 @@ func (b *Bed) startS3() (*process, error) {
 		"--access=" + s3AccessKey,
 		"--secret=" + s3SecretKey,
 		"--region=" + s3Region,
-		"--port=" + b.s3.address(),
+		"--port=" + b.s3Listen(),
 		"--quiet",
 		"posix",
 		"--sidecar=" + b.path("object-metadata"), // instead of extended attributes, which not every file system has
@@ -71,12 +73,37 @@ func (b *Bed) awaitS3(ctx context.Context, p *process) error {
 		if err := p.failure(); err != nil {
 			return finalError{err}
 		}
-		connection, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", b.s3.address())
+		connection, err := b.dial(ctx, b.s3.address())
 		if err != nil {
 			return err
 		}
 		return connection.Close()
 	})
+}
+
+// dial connects to an address of 127.0.0.1 where the components run: behind a forwarder there may be nobody yet.
+func (b *Bed) dial(ctx context.Context, address string) (net.Conn, error) {
+	if b.node != nil {
+		return b.node.enclosure.dial(ctx, address)
+	}
+	return (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
+}
+
+// s3Listen is the address at which the S3 server listens.
+func (b *Bed) s3Listen() string {
+	if b.node == nil {
+		return b.s3.address()
+	}
+	return ":" + strconv.Itoa(b.s3.number) // on the node, which nobody else sees, for pods too
+}
+
+// locationConfig says where the S3 server is: for Velero and, in links, for its CLI, which may run somewhere else.
+func (b *Bed) locationConfig() string {
+	config, here := "region="+s3Region+",s3ForcePathStyle=true", "http://"+b.s3.address()
+	if b.node == nil {
+		return config + ",s3Url=" + here
+	}
+	return config + ",s3Url=http://" + net.JoinHostPort(nodeIP, strconv.Itoa(b.s3.number)) + ",publicUrl=" + here
 }
 
 // ObjectDir is the directory that holds the objects of Velero's bucket as files. The archive of the backup x is
@@ -95,11 +122,18 @@ func (b *Bed) renderInstallation(ctx context.Context) (*installation, error) {
 	if err := os.WriteFile(b.credentialsFile(), []byte(credentials), 0o600); err != nil {
 		return nil, err
 	}
+	var images []string
+	for _, plugin := range b.plugins() {
+		images = append(images, pluginImage(plugin))
+	}
 	stdout, err := b.Velero(ctx, "install", "--dry-run", "--output=json",
-		"--provider=aws", "--plugins=test-bed.invalid/velero-plugin-for-aws:bed",
+		"--provider=aws", "--image="+veleroImage, "--plugins="+strings.Join(images, ","),
 		"--bucket="+bucket, "--prefix="+bucketPrefix, "--secret-file="+b.credentialsFile(),
-		"--backup-location-config=region="+s3Region+",s3ForcePathStyle=true,s3Url=http://"+b.s3.address(),
-		"--use-volume-snapshots=false", "--use-node-agent")
+		"--backup-location-config="+b.locationConfig(),
+		"--use-volume-snapshots=false", "--use-node-agent",
+		// no test is to wait for room on the node
+		"--velero-pod-cpu-request=0", "--velero-pod-mem-request=0", "--velero-pod-cpu-limit=0", "--velero-pod-mem-limit=0",
+		"--node-agent-pod-cpu-request=0", "--node-agent-pod-mem-request=0", "--node-agent-pod-cpu-limit=0", "--node-agent-pod-mem-limit=0")
 	if err != nil {
 		return nil, err
 	}
@@ -119,16 +153,73 @@ func (b *Bed) renderInstallation(ctx context.Context) (*installation, error) {
 			result.crds = append(result.crds, crd)
 			continue
 		case "Deployment":
-			// The server is a process of the bed. Its Deployment must exist all the same: actions read it, for example to
-			// find the image of the init container that restores volumes.
-			if err := unstructured.SetNestedField(object.Object, int64(0), "spec", "replicas"); err != nil {
-				return nil, fmt.Errorf("set the replicas of Deployment %s: %w", object.GetName(), err)
+			if err := b.adaptDeployment(object); err != nil {
+				return nil, fmt.Errorf("adapt the Deployment %s: %w", object.GetName(), err)
 			}
 		}
 		result.objects = append(result.objects, object)
 	}
 	return result, nil
 }
+
+// adaptDeployment makes the server's Deployment one for this bed, not started yet. Where the server is a process of the bed,
+// its Deployment must exist all the same: actions read it, for example to find the image of the init container that
+// restores volumes.
+func (b *Bed) adaptDeployment(object *unstructured.Unstructured) error {
+	if err := unstructured.SetNestedField(object.Object, int64(0), "spec", "replicas"); err != nil {
+		return err
+	}
+	if b.node == nil {
+		return nil
+	}
+	containers, found, err := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
+	if err != nil || !found || len(containers) != 1 {
+		return fmt.Errorf("it has not one container but %d (%w)", len(containers), err)
+	}
+	container, ok := containers[0].(map[string]any)
+	if !ok {
+		return errors.New("its container is no object")
+	}
+	args, _, err := unstructured.NestedStringSlice(container, "args")
+	if err != nil {
+		return err
+	}
+	if err := unstructured.SetNestedStringSlice(container, append(args, b.veleroArgs()...), "args"); err != nil {
+		return err
+	}
+	env, _, err := unstructured.NestedSlice(container, "env")
+	if err != nil {
+		return err
+	}
+	for _, variable := range b.opts.VeleroEnv {
+		name, value, _ := strings.Cut(variable, "=")
+		env = append(env, map[string]any{"name": name, "value": value})
+	}
+	if err := unstructured.SetNestedSlice(container, env, "env"); err != nil {
+		return err
+	}
+	return unstructured.SetNestedSlice(object.Object, containers, "spec", "template", "spec", "containers")
+}
+
+// veleroArgs are those arguments of the server that do not depend on where it runs.
+func (b *Bed) veleroArgs() []string {
+	var args []string
+	if b.opts.ItemOperationSyncFrequency > 0 {
+		args = append(args, "--item-operation-sync-frequency="+b.opts.ItemOperationSyncFrequency.String())
+	}
+	return append(args, b.opts.VeleroArgs...)
+}
+
+// plugins are the paths of the plugins that Velero has from the beginning.
+func (b *Bed) plugins() []string {
+	return append([]string{b.binaries.VeleroPluginForAWS}, b.opts.Plugins...)
+}
+
+// veleroImage is the image of the server. Without a real node nobody pulls it.
+const veleroImage = "test-bed.invalid/velero:bed"
+
+// pluginImage is the image that brings the plugin with that path.
+func pluginImage(plugin string) string { return "test-bed.invalid/" + filepath.Base(plugin) + ":bed" }
 
 func (b *Bed) credentialsFile() string { return b.path("s3-credentials") }
 
@@ -139,6 +230,9 @@ func (b *Bed) install(ctx context.Context, manifests *installation) error {
 		if err := b.client.Patch(ctx, object, client.Apply, client.FieldOwner("test-bed"), client.ForceOwnership); err != nil {
 			return fmt.Errorf("apply %s %s: %w", object.GetKind(), object.GetName(), err)
 		}
+	}
+	if b.node != nil {
+		return nil
 	}
 	kubeconfig, err := b.veleroKubeconfig(ctx)
 	if err != nil {
@@ -153,7 +247,7 @@ func (b *Bed) install(ctx context.Context, manifests *installation) error {
 	if err := os.Mkdir(b.pluginDir(), 0o700); err != nil {
 		return err
 	}
-	for _, plugin := range append([]string{b.binaries.VeleroPluginForAWS}, b.opts.Plugins...) {
+	for _, plugin := range b.plugins() {
 		if err := copyPlugin(b.pluginDir(), plugin); err != nil {
 			return fmt.Errorf("install the plugin %s: %w", filepath.Base(plugin), err)
 		}
@@ -207,11 +301,11 @@ func (b *Bed) startVelero(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	// What an earlier server found out about the location says nothing about this one.
-	key := client.ObjectKey{Namespace: b.opts.VeleroNamespace, Name: location}
-	fresh := &velerov1.BackupStorageLocation{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	if err := b.client.Patch(ctx, fresh, client.RawPatch(client.Merge.Type(), []byte(`{"status":null}`))); err != nil {
-		return fmt.Errorf("forget the state of the BackupStorageLocation %s: %w", key, err)
+	if err := b.forgetLocation(ctx); err != nil {
+		return err
+	}
+	if b.node != nil {
+		return b.startVeleroPod(ctx)
 	}
 	args := []string{
 		"server",
@@ -220,10 +314,7 @@ func (b *Bed) startVelero(ctx context.Context) error {
 		"--metrics-address=" + b.metrics.address(),
 		"--profiler-address=", // none: its default is a fixed port
 	}
-	if b.opts.ItemOperationSyncFrequency > 0 {
-		args = append(args, "--item-operation-sync-frequency="+b.opts.ItemOperationSyncFrequency.String())
-	}
-	p, err := b.crew.start("velero", b.binaries.Velero, append(args, b.opts.VeleroArgs...), b.velero.env)
+	p, err := b.crew.start("velero", b.binaries.Velero, append(args, b.veleroArgs()...), b.velero.env)
 	if err != nil {
 		return err
 	}
@@ -234,28 +325,47 @@ func (b *Bed) startVelero(ctx context.Context) error {
 		if err := p.failure(); err != nil {
 			return finalError{err}
 		}
-		bsl := &velerov1.BackupStorageLocation{}
-		if err := b.client.Get(ctx, key, bsl); err != nil {
-			return err
-		}
-		if bsl.Status.Phase != velerov1.BackupStorageLocationPhaseAvailable {
-			return fmt.Errorf("the BackupStorageLocation %s is %q %s", key, bsl.Status.Phase, bsl.Status.Message)
-		}
-		return nil
+		return b.locationAvailable(ctx)
 	})
 }
 
-// StopVelero ends the Velero server and its plugins with SIGTERM, and with SIGKILL what has not gone after some seconds.
+// forgetLocation removes what an earlier server found out about the backup location: it says nothing about the next one.
+func (b *Bed) forgetLocation(ctx context.Context) error {
+	bsl := &velerov1.BackupStorageLocation{ObjectMeta: metav1.ObjectMeta{Namespace: b.opts.VeleroNamespace, Name: location}}
+	if err := b.client.Patch(ctx, bsl, client.RawPatch(client.Merge.Type(), []byte(`{"status":null}`))); err != nil {
+		return fmt.Errorf("forget the state of the BackupStorageLocation %s: %w", location, err)
+	}
+	return nil
+}
+
+// locationAvailable is nil when a server has validated the backup location.
+func (b *Bed) locationAvailable(ctx context.Context) error {
+	bsl := &velerov1.BackupStorageLocation{}
+	if err := b.client.Get(ctx, client.ObjectKey{Namespace: b.opts.VeleroNamespace, Name: location}, bsl); err != nil {
+		return err
+	}
+	if bsl.Status.Phase != velerov1.BackupStorageLocationPhaseAvailable {
+		return fmt.Errorf("the BackupStorageLocation %s is %q %s", location, bsl.Status.Phase, bsl.Status.Message)
+	}
+	return nil
+}
+
+// StopVelero ends the Velero server and its plugins with SIGTERM, and with SIGKILL what has not gone after some seconds. On a
+// real node it scales Velero's Deployment to 0.
 func (b *Bed) StopVelero(ctx context.Context) error {
 	b.velero.change.Lock()
 	defer b.velero.change.Unlock()
 	return b.stopVelero(ctx, stopGrace)
 }
 
-// RestartVelero kills the Velero server and its plugins with SIGKILL, as when its node dies, and starts it again.
+// RestartVelero kills the Velero server and its plugins with SIGKILL, as when its node dies, and starts it again. On a real
+// node it deletes the pod at once, and Velero's Deployment makes another.
 func (b *Bed) RestartVelero(ctx context.Context) error {
 	b.velero.change.Lock()
 	defer b.velero.change.Unlock()
+	if b.node != nil {
+		return b.replaceVeleroPod(ctx)
+	}
 	if err := b.stopVelero(ctx, 0); err != nil {
 		return err
 	}
@@ -263,6 +373,9 @@ func (b *Bed) RestartVelero(ctx context.Context) error {
 }
 
 func (b *Bed) stopVelero(ctx context.Context, grace time.Duration) error {
+	if b.node != nil {
+		return b.stopVeleroPod(ctx)
+	}
 	p := b.runningVelero()
 	if p == nil {
 		return errors.New("stop Velero: it does not run")

@@ -40,4 +40,5 @@
 // Deployer pods and hook pods are real Pods. A node (a kubelet, or a stand-in) runs hook pods like any pod. For a deployer
 // pod, that is a pod with the label openshift.io/deployer-pod-for.name whose container is called `deployment`, it only has
 // to say Running: from then on the work is done here, and the pod's end, Succeeded or Failed, is written by this package.
+// With Options.DeployersInPods the work is done in the pod, by cmd/deployer, and a real kubelet says how it ended.
 package openshift

@@ -44,8 +44,12 @@ type Options struct {
 	// WithoutNode makes deployer pods run although no node takes them: the stand-in makes them Running itself. Hook pods and
 	// the pods of a ReplicationController then stay Pending, so only rollouts to 0 replicas and without hooks come to an end.
 	WithoutNode bool
-	// DeployerImage is the image of deployer pods; empty: "openshift-deployer-standin". No code of it is relied upon.
+	// DeployerImage is the image of deployer pods; empty: "openshift-deployer-standin". No code of it is relied upon, unless
+	// DeployersInPods.
 	DeployerImage string
+	// DeployersInPods leaves the work to the deployer pods, as OpenShift does: for a cluster with a real node, where nobody but
+	// kubelet can say how a pod ended. DeployerImage then runs Deploy, see cmd/deployer.
+	DeployersInPods bool
 	// DeployerPoll is how often a deployer asks for the replicas after it has scaled; 0: every second, like the original.
 	DeployerPoll time.Duration
 }
@@ -66,44 +70,69 @@ func Run(ctx context.Context, cfg *rest.Config, opts Options) error {
 	if opts.DeployerPoll == 0 {
 		opts.DeployerPoll = time.Second
 	}
-	cfg = rest.CopyConfig(cfg)
-	cfg.UserAgent = UserAgent
-	cfg.QPS = -1 // no limit of ours: the API server has its own
-
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ocpappsv1.Install} {
-		if err := add(scheme); err != nil {
-			return fmt.Errorf("build the scheme: %w", err)
-		}
-	}
-	api, err := client.New(cfg, client.Options{Scheme: scheme})
+	c, err := connect(cfg)
 	if err != nil {
-		return fmt.Errorf("make a client: %w", err)
+		return err
 	}
-	if _, err := api.RESTMapper().RESTMapping(controllerKind.GroupKind(), controllerKind.Version); err != nil {
+	if _, err := c.api.RESTMapper().RESTMapping(controllerKind.GroupKind(), controllerKind.Version); err != nil {
 		if meta.IsNoMatchError(err) {
 			return fmt.Errorf("the cluster has no DeploymentConfig API, create the CRDs of this package first: %w", err)
 		}
 		return fmt.Errorf("look for the DeploymentConfig API: %w", err)
 	}
-	kube, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return fmt.Errorf("make a client for events: %w", err)
-	}
 	resync := resyncPeriod
-	informers, err := cache.New(cfg, cache.Options{Scheme: scheme, Mapper: api.RESTMapper(), SyncPeriod: &resync})
+	informers, err := cache.New(c.config, cache.Options{Scheme: c.scheme, Mapper: c.api.RESTMapper(), SyncPeriod: &resync})
 	if err != nil {
 		return fmt.Errorf("make a cache: %w", err)
 	}
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster := c.broadcast(ctx)
 	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: kube.CoreV1().Events("")})
 	recorder := func(component string) record.EventRecorder {
-		return broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component})
+		return broadcaster.NewRecorder(c.scheme, corev1.EventSource{Component: component})
+	}
+	if opts.DeployersInPods {
+		if err := ensureDeployerRole(ctx, c.api); err != nil {
+			return err
+		}
 	}
 
-	s := &standin{opts: opts, api: api, informers: informers, recorder: recorder}
+	s := &standin{opts: opts, api: c.api, informers: informers, recorder: recorder}
 	return s.run(ctx)
+}
+
+// A connection is what the stand-in reads and writes a cluster with.
+type connection struct {
+	config *rest.Config
+	scheme *runtime.Scheme
+	api    client.Client
+	kube   kubernetes.Interface // for events
+}
+
+func connect(cfg *rest.Config) (*connection, error) {
+	c := &connection{config: rest.CopyConfig(cfg), scheme: runtime.NewScheme()}
+	c.config.UserAgent = UserAgent
+	c.config.QPS = -1 // no limit of ours: the API server has its own
+
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, ocpappsv1.Install} {
+		if err := add(c.scheme); err != nil {
+			return nil, fmt.Errorf("build the scheme: %w", err)
+		}
+	}
+	var err error
+	if c.api, err = client.New(c.config, client.Options{Scheme: c.scheme}); err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	if c.kube, err = kubernetes.NewForConfig(c.config); err != nil {
+		return nil, fmt.Errorf("make a client for events: %w", err)
+	}
+	return c, nil
+}
+
+// broadcast starts what writes events, until it is shut down.
+func (c *connection) broadcast(ctx context.Context) record.EventBroadcaster {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: c.kube.CoreV1().Events("")})
+	return broadcaster
 }
 
 // standin holds together the controllers of one Run.
@@ -125,6 +154,9 @@ func (s *standin) run(ctx context.Context) error {
 	processes := newLoop("deployer-process", s.opts.Log)
 	host := &processHost{standin: s, ctx: ctx, running: map[types.UID]context.CancelFunc{}}
 	processes.look = host.look
+	if s.opts.DeployersInPods {
+		processes.look = func(context.Context, types.NamespacedName, bool) error { return nil }
+	}
 
 	accounts := newLoop("serviceaccount", s.opts.Log)
 	accounts.look = s.ensureServiceAccount
@@ -256,6 +288,9 @@ func (s *standin) ensureServiceAccount(ctx context.Context, key types.Namespaced
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: deployerServiceAccount}}
 	if err := s.api.Create(ctx, account); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create ServiceAccount %s/%s: %w", ns.Name, deployerServiceAccount, err)
+	}
+	if s.opts.DeployersInPods {
+		return ensureDeployerBinding(ctx, s.api, ns.Name)
 	}
 	return nil
 }
