@@ -76,7 +76,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-func TestInstallOverARunningOne(t *testing.T) {
+func TestB37_InstallOverARunningOne(t *testing.T) {
 	t.Parallel()
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
