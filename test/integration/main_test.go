@@ -66,6 +66,9 @@ func TestMain(m *testing.M) {
 	binary.path = filepath.Join(dir, "velero-plugin-for-openshift-dr")
 	code := m.Run()
 	if shared.cluster != nil {
+		if code != 0 {
+			fmt.Fprintln(os.Stderr, shared.cluster.Logs())
+		}
 		shared.cluster.stop()
 	}
 	if err := os.RemoveAll(dir); err != nil {

@@ -20,9 +20,10 @@ import (
 // originalsOfOne are the originals of an application of one replica.
 var originalsOfOne = disconnect.Originals{Replicas: 1}
 
-// storable is the longest name of a restore that the bed's S3 server can store the files of: it keeps an object as a file
-// of its name, `restore-<name>-itemoperations.json.gz` the longest of them, and file systems end at 255 bytes.
-const storable = 255 - len("restore-") - len("-itemoperations.json.gz")
+// storable is the length of a restore's name that the bed's S3 server can store the files of, with some to spare: it keeps an
+// object as a file of its name, `restore-<name>-itemoperations.json.gz` the longest of them, under a longer name while it is
+// replaced, and file systems end at 255 bytes. Velero replaces that file when an operation takes more than one poll.
+const storable = 180
 
 // Report B13: the name of a restore longer than 63 characters was no valid label, so nothing was restored or nothing found
 // afterwards. Labels must follow Velero's own rule, and the full name must be on the objects.
