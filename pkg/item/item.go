@@ -43,6 +43,11 @@ func Read[T any](source runtime.Unstructured) (*T, error) {
 	return typed, nil
 }
 
+// View returns an item to be read, not copied: whoever gets it must not change it.
+func View(source runtime.Unstructured) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: source.UnstructuredContent()}
+}
+
 // Edit returns a deep copy of an item to be edited, so that the caller's stays as it is.
 func Edit(source runtime.Unstructured) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: runtime.DeepCopyJSON(source.UnstructuredContent())}

@@ -146,7 +146,7 @@ func (f *Facts) Filled(ctx context.Context, pod *corev1.Pod) ([]disconnect.Fille
 // backedUpVolumes returns the volumes of a pod that Velero makes a PodVolumeRestore for: those with a PodVolumeBackup that
 // has a snapshot, and without any, those that annotations of very old backups name. The rule is that of
 // podvolume.GetVolumeBackupsForPod (velero pkg/podvolume/util.go), which is not called because its package brings in
-// every uploader and doubles the binary.
+// every uploader and makes the binary half as large again.
 func backedUpVolumes(backups []*velerov1.PodVolumeBackup, pod *corev1.Pod) map[string]bool {
 	volumes := map[string]bool{}
 	for _, backup := range backups {

@@ -68,7 +68,7 @@ func (a *RestoreAction) Execute(input *velero.RestoreItemActionExecuteInput) (*v
 	if err := decision.Apply(edited, known.Owner); err != nil {
 		return nil, errors.Wrapf(err, "hold DeploymentConfig %s/%s", namespace, name)
 	}
-	if _, err := disconnect.MapTriggers(edited, item.Edit(input.ItemFromBackup), input.Restore.Spec.NamespaceMapping); err != nil {
+	if _, err := disconnect.MapTriggers(edited, item.View(input.ItemFromBackup), input.Restore.Spec.NamespaceMapping); err != nil {
 		return nil, errors.Wrapf(err, "map the image triggers of DeploymentConfig %s/%s", namespace, name)
 	}
 	output := velero.NewRestoreItemActionExecuteOutput(edited)

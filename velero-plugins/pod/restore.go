@@ -116,7 +116,7 @@ func (a *RestoreAction) gather(log logrus.FieldLogger, pod *corev1.Pod, input *v
 // hooksOf returns the hooks that Velero will run in the pod if it is detached. Velero's own action for init hooks has run
 // on the labels of the backup; exec hooks are matched on the labels of the created pod.
 func hooksOf(pod *corev1.Pod, dc, target string, input *velero.RestoreItemActionExecuteInput) (hooks.Applied, error) {
-	now := item.Edit(input.Item)
+	now := item.View(input.Item)
 	created := disconnect.LabelsWhenDetached(now.GetLabels(), dc, disconnect.OwnerOf(input.Restore))
 	created[velerov1.RestoreNameLabel] = label.GetValidName(input.Restore.Name)
 	created[velerov1.BackupNameLabel] = label.GetValidName(input.Restore.Spec.BackupName)
