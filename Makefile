@@ -55,7 +55,8 @@ test-unit: ## Run the unit tests, and the contract test of the built binary
 # -p 1: each of these packages starts a cluster. -count 1: they build and run programs that the go command does not know
 # as inputs of the test, so that it would take an old result for good.
 .PHONY: test-integration
-test-integration: tools ## Run the tests against a real Kubernetes API and a real Velero
+test-integration: ## Run the tests against a real Kubernetes API and a real Velero
+	@$(GO) run ./test/bed/cmd/tools >/dev/null
 	$(GO) test -race -timeout 45m -p 1 -count 1 -run '$(RUN)' -skip '$(NODE_TESTS)' $(ARGS) $$($(GO) list ./test/... | grep -v /test/e2e)
 
 .PHONY: e2e
@@ -70,8 +71,8 @@ cover: ## Run the unit tests and print how much they cover
 	$(GO) tool cover -func=cover.out
 
 .PHONY: tools
-tools: ## Build the programs of the test bed into .cache/tools (ten minutes, once)
-	@$(GO) run ./test/bed/cmd/tools >/dev/null
+tools: ## Build the programs of the test bed into .cache/tools, those of a real node where it can run (a quarter of an hour, once)
+	@$(GO) run ./test/bed/cmd/tools -node >/dev/null
 
 .PHONY: demo
 demo: ## Take an application through backup, loss and restore in the test bed

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -133,15 +134,53 @@ func NodeSupported() error {
 			return fmt.Errorf("a real node has its own %s, and the folder for temporary files, %s, is in it: set TMPDIR", dir, os.TempDir())
 		}
 	}
+	if top, err := repositoryTop(); err == nil { // from elsewhere, Tools says so
+		for _, dir := range hidden {
+			if within(top, dir) {
+				return fmt.Errorf("a real node has its own %s, and this repository, %s, is in it: move it", dir, top)
+			}
+		}
+	}
+	return tryEnclosure()
+}
+
+// trialScript does, in namespaces of its own, a bit of all that a node's programs do there.
+const trialScript = `
+set -eu
+mount -n --make-rprivate /
+mount -n -t tmpfs tmpfs /run
+mount -t proc proc /proc
+ip link add cni0 type bridge
+ip link add veth0 type veth peer name veth1
+nft add table ip test-bed
+`
+
+// tryEnclosure says why this machine does not let us do what a node does, though we are root: a container mostly may not.
+func tryEnclosure() error {
+	const remedy = "use a privileged container or a virtual machine"
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/bin/true")
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", trialScript)
+	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+systemFolders)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("a real node needs namespaces of its own, and this machine gives none (%w): use a privileged container or a virtual machine", err)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return fmt.Errorf("a real node needs mounts and interfaces, and this machine gives none (%s): %s", oneLine(string(out)), remedy)
+	case err != nil:
+		return fmt.Errorf("a real node needs namespaces of its own, and this machine gives none (%w): %s", err, remedy)
+	}
+	name := fmt.Sprintf("dr-test-bed-trial-%d", os.Getpid())
+	if err := errors.Join(makeCgroups(name), removeCgroups(name)); err != nil {
+		return fmt.Errorf("a real node needs cgroups of its own, and this machine gives none (%s): %s", oneLine(err.Error()), remedy)
 	}
 	return nil
 }
+
+// oneLine puts what was printed into one line.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // snapshotterFor says how containerd is to keep the file systems of containers that are in dir. An overlay cannot lie on an
 // overlay, as the root of a container mostly is; copies can.

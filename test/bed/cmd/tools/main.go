@@ -1,5 +1,8 @@
 // Command tools builds the programs of the test bed, if they are not built yet, and prints their paths; with -node, those of a
-// real node too. The first run takes about ten minutes; run before `go test`, it keeps that time out of the tests' timeouts.
+// real node too, where one can run. The first run takes about ten minutes; run before `go test`, it keeps that time out of the
+// tests' timeouts.
+//
+// With -why-no-node it builds nothing and prints why a real node cannot run on this machine, in one line; nothing if it can.
 package main
 
 import (
@@ -21,8 +24,16 @@ func main() {
 }
 
 func run() error {
-	node := flag.Bool("node", false, "build the programs of a real node too")
+	node := flag.Bool("node", false, "build the programs of a real node too, where one can run")
+	why := flag.Bool("why-no-node", false, "only print why a real node cannot run here, or nothing")
 	flag.Parse()
+	unsupported := bed.NodeSupported()
+	if *why {
+		if unsupported != nil {
+			fmt.Println(unsupported)
+		}
+		return nil
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	binaries, err := bed.Tools(ctx)
@@ -33,7 +44,7 @@ func run() error {
 		binaries.Etcd, binaries.KubeAPIServer, binaries.KubeControllerManager,
 		binaries.Velero, binaries.VeleroPluginForAWS, binaries.VersityGW,
 	}
-	if *node {
+	if *node && unsupported == nil {
 		binaries, err := bed.NodeTools(ctx)
 		if err != nil {
 			return err
