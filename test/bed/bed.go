@@ -38,6 +38,12 @@ type Options struct {
 
 	// Plugins are paths of plugin binaries. They are copied, so a later rebuild does not change a running bed.
 	Plugins []string
+	// Storage is a bed with Velero whose S3 server and bucket this one uses instead of its own, as two clusters do that share
+	// a backup location. It must be stopped after this one. Neither may have a real node. Velero finds the backups of the
+	// other cluster when it starts, and looks again every minute; CarryBackup does not wait for that. nil: an S3 server of
+	// its own.
+	Storage *Bed
+
 	// VeleroServer is the path of another velero binary to use as server, as CLI and for `velero install`; empty: the one
 	// of test/tools/velero.
 	VeleroServer string
@@ -91,6 +97,9 @@ type Bed struct {
 func Start(ctx context.Context, opts Options) (*Bed, error) {
 	if err := supported(); err != nil {
 		return nil, err
+	}
+	if opts.Storage != nil && (opts.WithoutVelero || opts.Node != nil || opts.Storage.opts.WithoutVelero || opts.Storage.node != nil) {
+		return nil, errors.New("start the test bed: two beds share an S3 server only if both have Velero and neither has a real node")
 	}
 	if opts.Log == nil {
 		opts.Log = func(string, ...any) {}
@@ -154,11 +163,13 @@ func (b *Bed) bringUp(ctx context.Context) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	var manifests *installation
 	if !b.opts.WithoutVelero { // needs no API server yet
-		storage, err := b.startS3()
-		if err != nil {
-			return err
+		if b.opts.Storage == nil {
+			storage, err := b.startS3()
+			if err != nil {
+				return err
+			}
+			group.Go(func() error { return b.awaitS3(groupCtx, storage) })
 		}
-		group.Go(func() error { return b.awaitS3(groupCtx, storage) })
 		group.Go(func() (err error) {
 			manifests, err = b.renderInstallation(groupCtx)
 			return err
@@ -227,7 +238,13 @@ func (b *Bed) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	b.crew = newCrew(b.path("logs"), dog)
-	for _, p := range []**port{&b.apiServer, &b.metrics, &b.s3} {
+	own := []**port{&b.apiServer, &b.metrics}
+	if b.opts.Storage != nil {
+		b.s3 = b.opts.Storage.s3
+	} else {
+		own = append(own, &b.s3)
+	}
+	for _, p := range own {
 		if *p, err = reservePort(); err != nil {
 			return err
 		}

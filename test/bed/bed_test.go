@@ -21,6 +21,22 @@ import (
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 )
 
+func TestSharedStorageTakesTwoBedsWithVelero(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string]Options{
+		"this bed has no Velero":    {WithoutVelero: true, Storage: &Bed{}},
+		"the other has none":        {Storage: &Bed{opts: Options{WithoutVelero: true}}},
+		"this bed has a real node":  {Node: &NodeOptions{}, Storage: &Bed{}},
+		"the other has a real node": {Storage: &Bed{node: &realNode{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Start(t.Context(), options)
+			require.ErrorContains(t, err, "two beds share an S3 server only if both have Velero")
+		})
+	}
+}
+
 // TestBackupAndRestore is the bed's promise in one go: what a real Velero backs up, it restores; and nothing stays.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()

@@ -2,8 +2,11 @@ package bed
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -141,4 +144,26 @@ func (b *Bed) BackupLogs(ctx context.Context, name string) (string, error) {
 // RestoreLogs is the log of an ended restore, plugins' lines included.
 func (b *Bed) RestoreLogs(ctx context.Context, name string) (string, error) {
 	return b.Velero(ctx, "restore", "logs", name)
+}
+
+// CarryBackup brings an ended Backup of the bed that Options.Storage names into this cluster, as Velero's own sync does
+// within a minute (pkg/controller/backup_sync_controller.go). It is there when this returns; if it was already, all is well.
+func (b *Bed) CarryBackup(ctx context.Context, name string) error {
+	file := filepath.Join(b.ObjectDir(), bucketPrefix, "backups", name, "velero-backup.json")
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("carry the Backup %s into the cluster: %w", name, err)
+	}
+	backup := &velerov1.Backup{}
+	if err := json.Unmarshal(content, backup); err != nil {
+		return fmt.Errorf("carry the Backup %s into the cluster: decode %s: %w", name, file, err)
+	}
+	if backup.Status.CompletionTimestamp == nil { // Velero would take it for one of this cluster that has to be finished
+		return fmt.Errorf("carry the Backup %s into the cluster: it has not ended, its phase is %q", name, backup.Status.Phase)
+	}
+	backup.Namespace, backup.ResourceVersion = b.opts.VeleroNamespace, ""
+	if err := b.client.Create(ctx, backup); client.IgnoreAlreadyExists(err) != nil {
+		return fmt.Errorf("carry the Backup %s into the cluster: %w", name, err)
+	}
+	return nil
 }

@@ -108,7 +108,12 @@ func (b *Bed) locationConfig() string {
 
 // ObjectDir is the directory that holds the objects of Velero's bucket as files. The archive of the backup x is
 // backups/backups/x/x.tar.gz in it: the first `backups` is the location's prefix, the second is Velero's.
-func (b *Bed) ObjectDir() string { return b.path("objects", bucket) }
+func (b *Bed) ObjectDir() string {
+	if b.opts.Storage != nil {
+		return b.opts.Storage.ObjectDir()
+	}
+	return b.path("objects", bucket)
+}
 
 // An installation is what `velero install` would create.
 type installation struct {
