@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"context"
-	"errors"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/postrestore"
@@ -68,7 +65,7 @@ func outputOf(restore types.NamespacedName, report postrestore.Report, planned b
 	for _, result := range report.Results {
 		entry := OutputResult{
 			Namespace: result.Name.Namespace, Name: result.Name.Name,
-			Result: outcomeOf(result), LostVolumes: result.LostVolumes, Message: messageOf(result),
+			Result: outcomeOf(result), LostVolumes: result.LostVolumes, Message: result.Sentence(),
 		}
 		if planned {
 			entry.Result, entry.Step, entry.LostVolumes = Planned, result.Step.Action, result.Step.LostVolumes
@@ -96,14 +93,6 @@ func outcomeOf(result postrestore.Result) Outcome {
 	default:
 		return NothingToDo
 	}
-}
-
-// messageOf is the result's sentence, without the error that the end of the run itself has caused.
-func messageOf(result postrestore.Result) string {
-	if errors.Is(result.Retrying, context.Canceled) || errors.Is(result.Retrying, context.DeadlineExceeded) {
-		return result.Step.Sentence
-	}
-	return result.Sentence()
 }
 
 // count returns how many results are of an outcome.

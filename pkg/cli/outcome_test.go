@@ -36,7 +36,7 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
-func TestMessageOf(t *testing.T) {
+func TestSentenceOfABrokenOffRun(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		retrying error
@@ -49,7 +49,7 @@ func TestMessageOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			assert.Equal(t, tc.want, messageOf(postrestore.Result{Step: postrestore.Step{Action: postrestore.Scale, Sentence: "scaling"}, Retrying: tc.retrying}))
+			assert.Equal(t, tc.want, postrestore.Result{Step: postrestore.Step{Action: postrestore.Scale, Sentence: "scaling"}, Retrying: tc.retrying}.Sentence())
 		})
 	}
 }

@@ -70,7 +70,7 @@ func (p *progress) observe(report postrestore.Report, err error) {
 	for _, ended := range []bool{true, false} {
 		for _, result := range report.Results {
 			if result.Ended() == ended {
-				lines = append(lines, line{result.Name.String() + ": ", oneLine(messageOf(result))})
+				lines = append(lines, line{result.Name.String() + ": ", oneLine(result.Sentence())})
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package postrestore
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -28,11 +27,6 @@ const (
 	// passAge is how old a pass may be to answer for. All operations of a poll ask within a moment of each other.
 	passAge = 3 * time.Second
 )
-
-// Command returns the shell command by which a person runs phase two of a restore.
-func Command(veleroNamespace, restoreName string) string {
-	return fmt.Sprintf("kubectl -n %s exec deploy/velero -c velero -- /plugins/velero-plugin-for-openshift-dr post-restore %s", veleroNamespace, restoreName)
-}
 
 func labelOf(r Restore) string { return label.GetValidName(r.Name) }
 
@@ -80,10 +74,10 @@ func (d *Driver) Progress(log logrus.FieldLogger, id string, r *velerov1.Restore
 	switch {
 	case made.err != nil && !passing(made.err):
 		progress.Completed = true
-		progress.Err = fmt.Sprintf("phase two of restore %s cannot run: %v. Then run: %s", r.Name, made.err, Command(r.Namespace, r.Name))
+		progress.Err = cannotRun(disconnect.OwnerOf(r).Restore, made.err)
 		return progress, nil
 	case made.err != nil:
-		progress.Description = fmt.Sprintf("not yet: %v", made.err)
+		progress.Description = notYet(made.err)
 		return progress, nil //nolint:nilerr // an error would fail the operation for good: it is told in the description
 	case op.dc == nil:
 		return aboutPods(progress, made, r), nil
@@ -96,7 +90,7 @@ func (d *Driver) Progress(log logrus.FieldLogger, id string, r *velerov1.Restore
 func aboutDC(progress velero.OperationProgress, made pass, name types.NamespacedName, r *velerov1.Restore) velero.OperationProgress {
 	result, ok := made.report.Find(name)
 	if !ok {
-		progress.Completed, progress.Description = true, "nothing is held"
+		progress.Completed, progress.Description = true, nothingHeld
 		return progress
 	}
 	progress.NCompleted, progress.NTotal = int64(result.Step.Initialized), int64(result.Step.Total)
@@ -104,38 +98,36 @@ func aboutDC(progress velero.OperationProgress, made pass, name types.Namespaced
 	switch {
 	case result.Failed():
 		progress.Completed = true
-		progress.Err = failure(result, r)
+		progress.Err = failure(result, disconnect.OwnerOf(r).Restore)
 	case result.Ended():
 		progress.Completed = true
 	case made.settings.Resume == restore.ResumeManual:
 		progress.Completed = true
-		progress.Description = fmt.Sprintf("held for a person to resume (%s: %s): run %s", contract.ResumeSetting, restore.ResumeManual, Command(r.Namespace, r.Name))
+		if result.Step.Action != WaitForPerson {
+			progress.Description += "; " + heldForPerson(manual)
+		}
+		progress.Description += thenRun(disconnect.OwnerOf(r).Restore)
 	case result.Step.Action == WaitForRestore:
 		progress.Completed = true
-		progress.Description += "; then run: " + Command(r.Namespace, r.Name)
+		progress.Description += thenRun(disconnect.OwnerOf(r).Restore)
 	}
 	return progress
-}
-
-// failure names the DeploymentConfig, says why and gives the command.
-func failure(result Result, r *velerov1.Restore) string {
-	return fmt.Sprintf("DeploymentConfig %s: %s. Then run: %s", result.Name, result.Sentence(), Command(r.Namespace, r.Name))
 }
 
 // aboutPods answers for the detached pods whose DeploymentConfig did not come.
 func aboutPods(progress velero.OperationProgress, made pass, r *velerov1.Restore) velero.OperationProgress {
 	progress.Completed = true
-	progress.Description = "every detached pod has its DeploymentConfig"
+	progress.Description = noPodAlone
 	for _, result := range made.report.Results {
 		switch {
 		case result.Exists:
 			continue
 		case result.Failed():
-			progress.Err = failure(result, r)
+			progress.Err = failure(result, disconnect.OwnerOf(r).Restore)
 		case !result.Ended():
 			progress.Completed = made.settings.Resume == restore.ResumeManual
 		}
-		progress.Description = fmt.Sprintf("DeploymentConfig %s: %s", result.Name, result.Sentence())
+		progress.Description = about(result)
 	}
 	return progress
 }
@@ -148,7 +140,7 @@ func (d *Driver) Cancel(log logrus.FieldLogger, id string, r *velerov1.Restore) 
 		return err
 	}
 	log = log.WithField(contract.LogOperation, id)
-	log.Warnf("The time of the restore's operations is up; everything stays as it is. When what it waits for is done, run: %s", Command(r.Namespace, r.Name))
+	log.Warn(timeIsUp(disconnect.OwnerOf(r).Restore))
 	if op.dc == nil {
 		return nil
 	}
@@ -172,8 +164,8 @@ func (r *Runner) GiveUp(ctx context.Context, scope Scope, name types.NamespacedN
 	for _, state := range states {
 		if state.Name == name && state.DC != nil {
 			result := planned(state)
-			result.Step.Sentence = "its time is up: " + result.Step.Sentence
-			r.record(ctx, r.log, state, &eventLog{known: map[string]bool{}}, failed(state, result))
+			result.Step.Sentence = brokenOff(result.Step.Sentence)
+			r.record(ctx, r.logOf(state), state, &eventLog{known: map[string]bool{}}, failed(state, result))
 		}
 	}
 	return nil
@@ -209,32 +201,12 @@ func (d *Driver) makePass(r *velerov1.Restore) (made pass) {
 	}
 	scope := ScopeOf(r, scoped.Uncertain, false, Options{StartTimeout: made.settings.StartTimeout})
 	if made.settings.Resume == restore.ResumeManual {
+		scope.Undriven = manual
 		made.report, made.err = d.runner.Hold(ctx, scope)
 		return made
 	}
 	made.report, made.err = d.runner.Pass(ctx, scope, passBudget)
 	return made
-}
-
-// Hold looks, writes the events of what is held, and takes no step.
-func (r *Runner) Hold(ctx context.Context, scope Scope) (Report, error) {
-	states, err := r.Look(ctx, scope)
-	if err != nil {
-		return Report{}, err
-	}
-	events, err := r.knownEvents(ctx, scope)
-	if err != nil {
-		return Report{}, err
-	}
-	report := Report{}
-	for _, state := range states {
-		result := planned(state)
-		if result.Held {
-			r.record(ctx, r.log, state, events, held(state))
-		}
-		report.Results = append(report.Results, result)
-	}
-	return report, nil
 }
 
 // IsPassing tells whether an error of a run may go away by itself.

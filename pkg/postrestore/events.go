@@ -34,28 +34,15 @@ type note struct {
 	kind, reason, message string
 }
 
-func held(s State) note {
-	return note{corev1.EventTypeNormal, HeldReason, fmt.Sprintf("Held at 0 replicas by restore %s, which resumes it when its data and hooks are done",
-		s.Restore.Name)}
-}
-
-func resumed(s State, result Result) note {
-	return note{corev1.EventTypeNormal, ResumedReason, fmt.Sprintf("Resumed after restore %s: %s", s.Restore.Name, result.Sentence())}
-}
-
-func failed(s State, result Result) note {
-	return note{corev1.EventTypeWarning, FailedReason, fmt.Sprintf("Restore %s does not resume it: %s. Then run: %s",
-		s.Restore.Name, result.Sentence(), Command(s.Restore.Namespace, s.Restore.Name))}
-}
-
 // eventLog are the events of a restore that are in the cluster, by namespace and name.
 type eventLog struct {
 	mu    sync.Mutex
 	known map[string]bool
 }
 
-// knownEvents lists the events of the scope's restore, so that a poll does not try to write each again.
-func (r *Runner) knownEvents(ctx context.Context, scope Scope) (*eventLog, error) {
+// knownEvents lists the events of the scope's restore, so that a poll does not try to write each again. Where they cannot
+// be listed, that is logged: phase two does not depend on it.
+func (r *Runner) knownEvents(ctx context.Context, scope Scope) *eventLog {
 	events := &eventLog{known: map[string]bool{}}
 	for _, namespace := range scope.namespaces() {
 		list := &metav1.PartialObjectMetadataList{}
@@ -63,13 +50,14 @@ func (r *Runner) knownEvents(ctx context.Context, scope Scope) (*eventLog, error
 		if err := within(ctx, func(ctx context.Context) error {
 			return r.client.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{velerov1.RestoreNameLabel: scope.Owner.Label()})
 		}); err != nil {
-			return events, fmt.Errorf("list events: %w", err)
+			r.log.WithError(fmt.Errorf("list events: %w", err)).Warn("Events of the restore cannot be listed: some may be written twice")
+			return events
 		}
 		for i := range list.Items {
 			events.known[list.Items[i].Namespace+"/"+list.Items[i].Name] = true
 		}
 	}
-	return events, nil
+	return events
 }
 
 // record writes an event on the DeploymentConfig unless it is there already. Its name is made from what it says, so that

@@ -23,6 +23,8 @@ const (
 	WaitShortly Action = "wait-shortly"
 	// WaitForRestore: an exec hook applies, and Velero says that hooks have run only by ending the restore.
 	WaitForRestore Action = "wait-for-restore"
+	// WaitForPerson: everything is there for the next step, but nobody takes it by itself.
+	WaitForPerson Action = "wait-for-person"
 	// Stop: phase two cannot go on by itself. Pods and DeploymentConfig stay as they are.
 	Stop Action = "stop"
 	// TakeOver makes a hold by another restore that of this one.
@@ -76,6 +78,9 @@ func Next(s State) Step {
 		}
 	}
 	step.Total = len(s.Pods)
+	if s.Undriven != "" && step.Action.Writes() {
+		step.Action, step.Sentence, step.LostVolumes = WaitForPerson, heldForPerson(s.Undriven), nil
+	}
 	return step
 }
 
@@ -233,9 +238,9 @@ func (s State) scaleStep() Step {
 	case err != nil:
 		return s.unreadable(err)
 	case !held && s.DC == nil:
-		return Step{Action: Done, Sentence: "nothing is held"}
+		return Step{Action: Done, Sentence: nothingHeld}
 	case !held:
-		return Step{Action: Done, Sentence: fmt.Sprintf("nothing is held; it is at %s", count(int(s.DC.Spec.Replicas), "replica", "replicas"))}
+		return Step{Action: Done, Sentence: fmt.Sprintf("%s; it is at %s", nothingHeld, count(int(s.DC.Spec.Replicas), "replica", "replicas"))}
 	}
 	step := s.heldStep(originals)
 	step.Originals = originals
@@ -319,12 +324,4 @@ func (s State) firstRolloutStep() Step {
 	default:
 		return Step{Action: WaitShortly, Sentence: "waiting for its first rollout"}
 	}
-}
-
-// count puts a number before the singular or the plural.
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

@@ -51,6 +51,7 @@ func after(d time.Duration) func(*postrestore.State) {
 func restoreEnded(s *postrestore.State)   { s.Restore.Ended = true }
 func chosenByLabel(s *postrestore.State)  { s.Restore.ByLabel = true }
 func acceptDataLoss(s *postrestore.State) { s.AcceptDataLoss = true }
+func undriven(s *postrestore.State)       { s.Undriven = "resume: manual" }
 
 // detached is a pod that restore r has detached from shop/web.
 func detached(name string) *testkit.Pod {
@@ -476,6 +477,24 @@ func TestNext(t *testing.T) {
 		"row 10: neither pods nor a DeploymentConfig": {
 			state: state(nil), want: postrestore.Step{Action: postrestore.Done}, says: []string{"nothing is held"},
 		},
+
+		// Nobody takes the steps by itself.
+		"nobody takes the step: a person is waited for": {
+			state: state(held(2), withPods(ready("a")), undriven),
+			want:  postrestore.Step{Action: postrestore.WaitForPerson, Initialized: 1, Total: 1}, says: []string{"held for a person to resume (resume: manual)"},
+		},
+		"nobody takes the step: what is given up is not lost yet": {
+			state: state(held(2), withPods(podOf(detached("a").InitializedFalse(), broken(inPod(""), "x"))), acceptDataLoss, undriven),
+			want:  postrestore.Step{Action: postrestore.WaitForPerson, Total: 1},
+		},
+		"nobody takes the steps, but data is still waited for": {
+			state: state(held(2), withPods(podOf(detached("a").InitializedFalse(), inPod(postrestore.VolumePending))), undriven),
+			want:  postrestore.Step{Action: postrestore.Wait, Total: 1}, says: []string{"0 of 1"},
+		},
+		"nobody takes the last step: its originals are told": {
+			state: state(scaled(2), withControllers(fullRC(2)), undriven),
+			want:  postrestore.Step{Action: postrestore.WaitForPerson, Originals: originals(2, false)},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -514,7 +533,7 @@ func copyOf(s postrestore.State) postrestore.State {
 func TestActionWrites(t *testing.T) {
 	t.Parallel()
 	for action, writes := range map[postrestore.Action]bool{
-		postrestore.Wait: false, postrestore.WaitShortly: false, postrestore.WaitForRestore: false, postrestore.Stop: false, postrestore.Done: false,
+		postrestore.Wait: false, postrestore.WaitShortly: false, postrestore.WaitForRestore: false, postrestore.WaitForPerson: false, postrestore.Stop: false, postrestore.Done: false,
 		postrestore.DeletePods: true, postrestore.Reattach: true, postrestore.Scale: true, postrestore.Rollout: true, postrestore.Finish: true,
 	} {
 		require.Equal(t, writes, action.Writes(), action)

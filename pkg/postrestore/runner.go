@@ -68,18 +68,6 @@ func (r Result) Ended() bool { return r.Err != nil || r.Step.Action == Done || r
 // Failed tells whether phase two has ended without bringing the DeploymentConfig back.
 func (r Result) Failed() bool { return r.Err != nil || r.Step.Action == Stop }
 
-// Sentence says how far it is, in words.
-func (r Result) Sentence() string {
-	switch {
-	case r.Err != nil:
-		return fmt.Sprintf("%s: %v", r.Step.Sentence, r.Err)
-	case r.Retrying != nil:
-		return fmt.Sprintf("%s: not yet: %v", r.Step.Sentence, r.Retrying)
-	default:
-		return r.Step.Sentence
-	}
-}
-
 // Report is how far phase two is with every DeploymentConfig of a scope, in the order of their names.
 type Report struct {
 	Results []Result
@@ -110,15 +98,38 @@ func (r Result) moves() bool {
 
 // Plan looks and returns the next step of every DeploymentConfig. It writes nothing.
 func (r *Runner) Plan(ctx context.Context, scope Scope) (Report, error) {
+	return r.plan(ctx, scope, func(State, Result) {})
+}
+
+// Hold is Plan for a restore whose steps a person takes. It writes one thing: the events of what is held.
+func (r *Runner) Hold(ctx context.Context, scope Scope) (Report, error) {
+	events := r.knownEvents(ctx, scope)
+	return r.plan(ctx, scope, func(state State, result Result) {
+		if result.Held {
+			r.record(ctx, r.logOf(state), state, events, held(state))
+		}
+	})
+}
+
+func (r *Runner) plan(ctx context.Context, scope Scope, each func(State, Result)) (Report, error) {
 	states, err := r.Look(ctx, scope)
 	if err != nil {
 		return Report{}, err
 	}
 	report := Report{}
 	for _, state := range states {
-		report.Results = append(report.Results, planned(state))
+		result := planned(state)
+		each(state, result)
+		report.Results = append(report.Results, result)
 	}
 	return report, nil
+}
+
+// logOf returns the logger for what is said about one DeploymentConfig.
+func (r *Runner) logOf(state State) logrus.FieldLogger {
+	return r.log.WithFields(logrus.Fields{
+		contract.LogNamespace: state.Name.Namespace, contract.LogName: state.Name.Name, contract.LogRestore: state.Restore.Name,
+	})
 }
 
 func planned(state State) Result {
@@ -170,10 +181,7 @@ func (r *Runner) Run(ctx context.Context, scope Scope, observe func(Report, erro
 // drive makes rounds for as long as again asks for more, with the pause it asks for.
 func (r *Runner) drive(ctx context.Context, scope Scope, again func(Report) (time.Duration, bool)) (Report, error) {
 	var report Report
-	events, err := r.knownEvents(ctx, scope)
-	if err != nil {
-		r.log.WithError(err).Warn("Events of the restore cannot be listed: some may be written twice")
-	}
+	events := r.knownEvents(ctx, scope)
 	for {
 		states, err := r.Look(ctx, scope)
 		if err != nil {
@@ -243,7 +251,7 @@ func (r *Runner) round(ctx context.Context, states []State, events *eventLog) []
 // step takes the next step of one DeploymentConfig, logs it and writes its events.
 func (r *Runner) step(ctx context.Context, state State, events *eventLog) Result {
 	result := planned(state)
-	log := r.log.WithFields(logrus.Fields{contract.LogNamespace: state.Name.Namespace, contract.LogName: state.Name.Name, contract.LogRestore: state.Restore.Name})
+	log := r.logOf(state)
 	if result.Held {
 		r.record(ctx, log, state, events, held(state))
 	}

@@ -421,6 +421,16 @@ func TestEvents(t *testing.T) {
 			require.Contains(t, strings.ToLower(byReason["ResumeFailed"].Message), strings.ToLower(part))
 		}
 	})
+	t.Run("do not promise what nobody does", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, heldWeb(2, false).Obj(), readyPod("a").Obj())
+		_, err := w.runner.Hold(t.Context(), scope(func(s *postrestore.Scope) { s.Undriven = "resume: manual" }))
+		require.NoError(t, err)
+		var list corev1.EventList
+		require.NoError(t, w.base.List(t.Context(), &list))
+		require.Len(t, list.Items, 1)
+		require.Equal(t, "Held at 0 replicas by restore r, until a person resumes it", list.Items[0].Message)
+	})
 	t.Run("are not written again by the next poll, which asks once what is there", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, heldWeb(2, false).Obj(), failedPod())
@@ -499,12 +509,13 @@ func TestPlanAndHoldTakeNoStep(t *testing.T) {
 	require.Empty(t, w.writes())
 	require.Equal(t, []string{"HeldForRestore web"}, w.events())
 
-	for kind := range map[string]bool{"Pod": true, "Event": true} {
-		w.requests.Fail(failing("list", kind, forbidden("list", kind)))
-		_, err = w.runner.Hold(t.Context(), scope())
-		require.True(t, apierrors.IsForbidden(err), kind)
-	}
+	w.requests.Fail(failing("list", "Event", forbidden("list", "events")))
+	held, err = w.runner.Hold(t.Context(), scope())
+	require.NoError(t, err, "events that cannot be listed are warned about, as in a pass")
+	require.Equal(t, plan, held)
 	w.requests.Fail(failing("list", "Pod", forbidden("list", "pods")))
+	_, err = w.runner.Hold(t.Context(), scope())
+	require.True(t, apierrors.IsForbidden(err))
 	_, err = w.runner.Plan(t.Context(), scope())
 	require.True(t, apierrors.IsForbidden(err))
 }

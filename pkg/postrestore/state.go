@@ -25,6 +25,9 @@ type Options struct {
 	StartTimeout time.Duration
 	// AcceptDataLoss brings a DeploymentConfig up although a volume restore of its pods failed or a pod cannot start.
 	AcceptDataLoss bool
+	// Undriven says why nobody takes the steps of phase two by itself, empty where somebody does: Velero, or the person who
+	// runs it now. Steps that write are then waits for a person.
+	Undriven string
 }
 
 // State is what phase two knows of one DeploymentConfig. Next does not change it.

@@ -51,7 +51,7 @@ func TestPostRestore(t *testing.T) {
 			}
 		}
 		details := s.details(restore.Name)
-		assert.Contains(t, details, "held for a person to resume (resume: manual): run ")
+		assert.Contains(t, details, "held for a person to resume (resume: manual); then run: ")
 		assert.Contains(t, details, "/plugins/velero-plugin-for-openshift-dr post-restore "+restore.Name)
 	})
 	// The script ends with 0 after a slip of the pen. Instead: 1, and what does hold something is named.

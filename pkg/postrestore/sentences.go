@@ -1,0 +1,99 @@
+package postrestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
+)
+
+// What phase two says. One state has one sentence: Next makes it, Result.Sentence adds why the step could not be taken,
+// and the operation, the events, `post-restore` and `status` show that. What they put around it stands in this file.
+// docs/troubleshooting.md explains every sentence, and a test compares the two (sentences_test.go of the module's root).
+const (
+	// nothingHeld is said of what needs no step.
+	nothingHeld = "nothing is held"
+	// noPodAlone is what the operation says that looks after pods whose DeploymentConfig may not come.
+	noPodAlone = "every detached pod has its DeploymentConfig"
+	// manual is why nobody takes the steps of a restore with that setting.
+	manual = contract.ResumeSetting + ": " + string(restore.ResumeManual)
+)
+
+// Sentence says how far it is, in words. An error that the end of the asking itself has caused says nothing and is left
+// out.
+func (r Result) Sentence() string {
+	switch {
+	case r.Err != nil:
+		return fmt.Sprintf("%s: %v", r.Step.Sentence, r.Err)
+	case r.Retrying != nil && !errors.Is(r.Retrying, context.Canceled) && !errors.Is(r.Retrying, context.DeadlineExceeded):
+		return r.Step.Sentence + ": " + notYet(r.Retrying)
+	default:
+		return r.Step.Sentence
+	}
+}
+
+// Command returns the shell command by which a person runs phase two of a restore.
+func Command(veleroNamespace, restoreName string) string {
+	return fmt.Sprintf("kubectl -n %s exec deploy/velero -c velero -- /plugins/velero-plugin-for-openshift-dr post-restore %s", veleroNamespace, restoreName)
+}
+
+// thenRun goes behind a sentence whose state a person ends.
+func thenRun(of types.NamespacedName) string { return "; then run: " + Command(of.Namespace, of.Name) }
+
+// about names the DeploymentConfig, where the sentence stands alone.
+func about(result Result) string {
+	return fmt.Sprintf("DeploymentConfig %s: %s", result.Name, result.Sentence())
+}
+
+// failure is the error of an operation: it names the DeploymentConfig, says why, and gives the command.
+func failure(result Result, of types.NamespacedName) string { return about(result) + thenRun(of) }
+
+// cannotRun is the error of an operation when phase two could not even look.
+func cannotRun(of types.NamespacedName, err error) string {
+	return fmt.Sprintf("phase two of restore %s cannot run: %v", of.Name, err) + thenRun(of)
+}
+
+// notYet tells an error that may go away by itself.
+func notYet(err error) string { return fmt.Sprintf("not yet: %v", err) }
+
+// heldForPerson is the sentence of WaitForPerson.
+func heldForPerson(why string) string { return fmt.Sprintf("held for a person to resume (%s)", why) }
+
+// timeIsUp goes to the log of a cancelled operation; brokenOff makes the sentence of its event.
+func timeIsUp(of types.NamespacedName) string {
+	return "The time of the restore's operations is up; everything stays as it is" + thenRun(of)
+}
+
+func brokenOff(sentence string) string { return "its time is up: " + sentence }
+
+// The events on a DeploymentConfig.
+
+func held(s State) note {
+	until := "which resumes it when its data and hooks are done"
+	if s.Undriven != "" {
+		until = "until a person resumes it"
+	}
+	return note{corev1.EventTypeNormal, HeldReason, fmt.Sprintf("Held at 0 replicas by restore %s, %s", s.Restore.Name, until)}
+}
+
+func resumed(s State, result Result) note {
+	return note{corev1.EventTypeNormal, ResumedReason, fmt.Sprintf("Resumed after restore %s: %s", s.Restore.Name, result.Sentence())}
+}
+
+func failed(s State, result Result) note {
+	return note{corev1.EventTypeWarning, FailedReason, fmt.Sprintf("Restore %s does not resume it: %s", s.Restore.Name, result.Sentence()) +
+		thenRun(s.Restore.NamespacedName)}
+}
+
+// count puts a number before the singular or the plural.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
