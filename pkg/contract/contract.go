@@ -12,6 +12,16 @@ const (
 	PodRestoreAction                   = "oadp.openshift.io/pod-restore"
 	DeploymentConfigRestoreAction      = "oadp.openshift.io/deploymentconfig-restore"
 	ReplicationControllerRestoreAction = "oadp.openshift.io/replicationcontroller-restore"
+
+	VRGBackupAction    = "oadp.openshift.io/volumereplicationgroup-backup"
+	RecipeBackupAction = "oadp.openshift.io/recipe-backup"
+	VRGRestoreAction   = "oadp.openshift.io/volumereplicationgroup-restore"
+	// VRGRestoreGateAction must sort after VRGRestoreAction: Velero runs the actions of one binary in the order of their
+	// names, and only a second action on an item sees what the first one's additional items came to (velero
+	// pkg/plugin/framework/common/server_mux.go, pkg/restore/restore.go).
+	VRGRestoreGateAction = "oadp.openshift.io/volumereplicationgroup-restore-gate"
+	RecipeRestoreAction  = "oadp.openshift.io/recipe-restore"
+	CRDRestoreAction     = "oadp.openshift.io/customresourcedefinition-restore"
 )
 
 // Labels. The value of each is Velero's label.GetValidName of the restore's name: the name itself up to 63 characters,
@@ -44,6 +54,74 @@ const (
 	// StockBackupAnnotation is put on pods and DeploymentConfigs at backup by the openshift-velero-plugin (since
 	// OADP 1.3). Where it stands, that plugin may hold the DeploymentConfig by its own rules. Community.
 	StockBackupAnnotation = "oadp.openshift.io/includes-dm-dc-fix"
+)
+
+// Annotations of Recipes that travel with their VolumeReplicationGroup (VRG).
+const (
+	// RecipeBundleAnnotation is on a VRG in a backup: what was found of its Recipe, as pkg/recipe.Record. The backup action
+	// writes it, the restore actions read it and take it away.
+	RecipeBundleAnnotation = "oadp.openshift.io/recipe-bundle"
+	// RecipeProvenanceAnnotation stays on a restored VRG: in short, from which backup and cluster it and its Recipe came.
+	RecipeProvenanceAnnotation = "oadp.openshift.io/recipe-provenance"
+	// VRGRestoreAnnotation on a Restore overrides the setting `vrgRestore` for that restore.
+	VRGRestoreAnnotation = "oadp.openshift.io/vrg-restore"
+	// RecipeBundleRestoredAnnotation marks a VRG on its way from VRGRestoreAction to VRGRestoreGateAction: its additional
+	// items have been restored. It never reaches the cluster.
+	RecipeBundleRestoredAnnotation = "oadp.openshift.io/recipe-bundle-restored"
+)
+
+// PluginConfigLabel is on the ConfigMap that holds the settings of an action, beside a label of the action's name (velero
+// pkg/plugin/framework/common/plugin_config.go).
+const PluginConfigLabel = "velero.io/plugin-config"
+
+// Names of Ramen (github.com/RamenDR/ramen api/v1alpha1, github.com/RamenDR/recipe api/v1alpha1). Always in full: IBM Fusion
+// has Recipes of another group, which are never touched.
+const (
+	// RamenGroup is the API group of VRGs and Recipes, RamenVersion the only version of either that was ever published.
+	RamenGroup   = "ramendr.openshift.io"
+	RamenVersion = "v1alpha1"
+
+	VRGKind        = "VolumeReplicationGroup"
+	VRGResource    = "volumereplicationgroups"
+	VRGCRD         = VRGResource + "." + RamenGroup
+	RecipeKind     = "Recipe"
+	RecipeResource = "recipes"
+	RecipeCRD      = RecipeResource + "." + RamenGroup
+
+	// CreatedByRamenLabel with the value "true" is on the Backups and Restores that Ramen makes itself, on hub-managed VRGs and
+	// on the copies of Recipes that the hub hands out (internal/controller/kubeobjects/velero/requests.go, mw_util.go).
+	CreatedByRamenLabel = "ramendr.openshift.io/created-by-ramen"
+	// VRGFinalizer keeps a VRG until Ramen has seen to its deletion. A VRG whose Recipe is missing is never seen to, and can
+	// then not be deleted (Ramen issue 922).
+	VRGFinalizer = "volumereplicationgroups.ramendr.openshift.io/vrg-protection"
+	// DRPCAnnotationPrefix begins the annotations of VRGs that a DRPlacementControl of the hub manages.
+	DRPCAnnotationPrefix = "drplacementcontrol.ramendr.openshift.io/"
+	// BuiltInRecipe is the name of a Recipe that is part of Ramen: there is no object of it, and one would be ignored.
+	BuiltInRecipe = "vm-recipe"
+)
+
+// CustomResourceDefinitions, as Velero and the API server name them.
+const (
+	CRDGroup    = "apiextensions.k8s.io"
+	CRDVersion  = "v1"
+	CRDKind     = "CustomResourceDefinition"
+	CRDResource = "customresourcedefinitions"
+)
+
+// Keys of the ConfigMap for backups of VRGs (labelled velero.io/plugin-config and
+// `oadp.openshift.io/volumereplicationgroup-backup: BackupItemAction`).
+const (
+	// MissingRecipeSetting is `error` or `warn`: at which level the backup's log says that a Recipe did not come along.
+	MissingRecipeSetting = "missingRecipe"
+	// AdminNamespacesSetting is a list of namespaces with commas: VRGs in them may bring Recipes of any namespace.
+	AdminNamespacesSetting = "adminNamespaces"
+)
+
+// Keys of the ConfigMap for restores of VRGs (labelled velero.io/plugin-config and
+// `oadp.openshift.io/volumereplicationgroup-restore: RestoreItemAction`).
+const (
+	// VRGRestoreSetting is `guard`, `as-is`, `failover` or `skip`: what becomes of a VRG.
+	VRGRestoreSetting = "vrgRestore"
 )
 
 // Keys of the plugin's ConfigMap (labelled velero.io/plugin-config and
@@ -87,6 +165,8 @@ const (
 	LogName      = "name"
 	LogTarget    = "targetNamespace"
 	LogRestore   = "restore"
+	LogBackup    = "backup"
+	LogRecipe    = "recipe"
 	LogDecision  = "decision"
 	LogReason    = "reason"
 	LogOperation = "operationID"

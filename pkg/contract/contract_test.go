@@ -18,12 +18,28 @@ func TestActionNames(t *testing.T) {
 	var names []string
 	for _, name := range []string{
 		contract.PodRestoreAction, contract.DeploymentConfigRestoreAction, contract.ReplicationControllerRestoreAction,
+		contract.VRGBackupAction, contract.RecipeBackupAction, contract.VRGRestoreAction, contract.VRGRestoreGateAction,
+		contract.RecipeRestoreAction, contract.CRDRestoreAction,
 	} {
 		require.NoError(t, common.ValidatePluginName(name, names))
 		require.True(t, strings.HasPrefix(name, "oadp.openshift.io/"), "another plugin's name stops the server: %s", name)
 		require.Empty(t, validation.IsQualifiedName(name), "it is the key of a label on the plugin's ConfigMap")
 		names = append(names, name)
 	}
+}
+
+// The gate looks at what the bundle's additional items came to, so it has to run after it.
+func TestTheGateRunsAfterTheBundle(t *testing.T) {
+	t.Parallel()
+	require.Less(t, contract.VRGRestoreAction, contract.VRGRestoreGateAction)
+}
+
+// Names of others, spelled here because this package stands on nothing.
+func TestNamesOfOthers(t *testing.T) {
+	t.Parallel()
+	require.True(t, strings.HasPrefix(common.PluginConfigLabelSelector("", ""), contract.PluginConfigLabel+","))
+	require.Equal(t, "recipes.ramendr.openshift.io", contract.RecipeCRD)
+	require.Equal(t, "volumereplicationgroups.ramendr.openshift.io", contract.VRGCRD)
 }
 
 // The community's names are read by OADP's script and documentation, and stand on clusters and in backups.
@@ -43,6 +59,8 @@ func TestKeysAreValidAndNoTwoAreTheSame(t *testing.T) {
 		contract.RestoreAnnotation, contract.RestoreUIDAnnotation, contract.DeploymentConfigAnnotation, contract.ResumeAnnotation, contract.StockBackupAnnotation,
 		contract.DeploymentLabel, contract.DeploymentConfigLabel, contract.DeployerPodForLabel, contract.PodDeploymentConfigAnnotation,
 		contract.PodDeploymentAnnotation, contract.LatestVersionAnnotation, contract.DeploymentPhaseAnnotation, contract.DesiredReplicasAnnotation, contract.BuildAnnotation,
+		contract.RecipeBundleAnnotation, contract.RecipeProvenanceAnnotation, contract.VRGRestoreAnnotation, contract.RecipeBundleRestoredAnnotation,
+		contract.PluginConfigLabel, contract.CreatedByRamenLabel,
 	}
 	seen := map[string]bool{}
 	for _, key := range keys {

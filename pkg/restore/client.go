@@ -13,12 +13,15 @@ import (
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	velerov2alpha1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v2alpha1"
+
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 )
 
 // UserAgent is how the plugin and its commands present themselves to the API server.
 const UserAgent = "velero-plugin-for-openshift-dr"
 
-// served are the kinds that this binary asks an API server for. All of them are namespaced.
+// served are the namespaced kinds that this binary asks an API server for. Those of Ramen are read as unstructured
+// objects: their types are not needed, and would drop the fields that they do not know.
 var served = []schema.GroupVersionKind{
 	corev1.SchemeGroupVersion.WithKind("Pod"),
 	corev1.SchemeGroupVersion.WithKind("ReplicationController"),
@@ -30,6 +33,14 @@ var served = []schema.GroupVersionKind{
 	velerov1.SchemeGroupVersion.WithKind("PodVolumeBackup"),
 	velerov1.SchemeGroupVersion.WithKind("PodVolumeRestore"),
 	velerov2alpha1.SchemeGroupVersion.WithKind("DataDownload"),
+	{Group: contract.RamenGroup, Version: contract.RamenVersion, Kind: contract.VRGKind},
+	{Group: contract.RamenGroup, Version: contract.RamenVersion, Kind: contract.RecipeKind},
+}
+
+// servedClusterWide are the kinds without a namespace.
+var servedClusterWide = []schema.GroupVersionKind{
+	corev1.SchemeGroupVersion.WithKind("Namespace"),
+	{Group: contract.CRDGroup, Version: contract.CRDVersion, Kind: contract.CRDKind},
 }
 
 // NewScheme returns the scheme of the kinds that this binary reads and writes.
@@ -56,6 +67,9 @@ func NewClient(config *rest.Config) (client.Client, error) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range served {
 		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
+	for _, kind := range servedClusterWide {
+		mapper.Add(kind, meta.RESTScopeRoot)
 	}
 	config = rest.CopyConfig(config)
 	config.UserAgent = UserAgent

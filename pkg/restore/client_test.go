@@ -3,11 +3,14 @@ package restore_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	ocpappsv1 "github.com/openshift/api/apps/v1"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -48,6 +51,22 @@ func TestNewClientAsksForEachKindByItsPath(t *testing.T) {
 		err := c.List(t.Context(), list, client.InNamespace("shop"))
 		require.Equal(t, []string{path}, paths)
 		require.True(t, restore.NotServed(err), "%T: %v", list, err)
+	}
+	for path, kind := range map[string]schema.GroupVersionKind{
+		"/apis/ramendr.openshift.io/v1alpha1/namespaces/shop/volumereplicationgroups/x": {Group: "ramendr.openshift.io", Version: "v1alpha1", Kind: "VolumeReplicationGroup"},
+		"/apis/ramendr.openshift.io/v1alpha1/namespaces/shop/recipes/x":                 {Group: "ramendr.openshift.io", Version: "v1alpha1", Kind: "Recipe"},
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/x":                     {Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+		"/api/v1/namespaces/x": {Version: "v1", Kind: "Namespace"},
+	} {
+		paths = nil
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(kind)
+		key := client.ObjectKey{Namespace: "shop", Name: "x"}
+		if !strings.Contains(path, "/namespaces/shop/") {
+			key.Namespace = ""
+		}
+		require.Error(t, c.Get(t.Context(), key, object))
+		require.Equal(t, []string{path}, paths)
 	}
 	for _, agent := range agents {
 		require.Equal(t, "velero-plugin-for-openshift-dr", agent)

@@ -70,37 +70,61 @@ func ParseSettings(data, restoreAnnotations map[string]string) (Settings, error)
 }
 
 // ReadSettings returns the settings for a restore from the plugin's ConfigMap in the namespace of the Restore, which is
-// Velero's, and from the Restore's annotations. There may be at most one such ConfigMap, as for Velero's own plugins
-// (pkg/plugin/framework/common/plugin_config.go), labelled for either version of the kind.
+// Velero's, and from the Restore's annotations.
 func ReadSettings(ctx context.Context, reader client.Reader, restore *velerov1.Restore) (Settings, error) {
-	kinds, err := labels.NewRequirement(contract.DeploymentConfigRestoreAction, selection.In,
-		[]string{string(common.PluginKindRestoreItemAction), string(common.PluginKindRestoreItemActionV2)})
+	config, err := ReadConfig(ctx, reader, restore.Namespace, contract.DeploymentConfigRestoreAction, RestoreKinds)
 	if err != nil {
-		return Settings{}, fmt.Errorf("select the plugin's ConfigMap: %w", err)
+		return Settings{}, err
 	}
-	isConfig, err := labels.NewRequirement("velero.io/plugin-config", selection.Exists, nil)
+	settings, err := ParseSettings(config.Data, restore.Annotations)
 	if err != nil {
-		return Settings{}, fmt.Errorf("select the plugin's ConfigMap: %w", err)
-	}
-	selector := labels.NewSelector().Add(*isConfig, *kinds)
-	var maps corev1.ConfigMapList
-	if err := reader.List(ctx, &maps, client.InNamespace(restore.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
-		return Settings{}, fmt.Errorf("list the plugin's ConfigMap in %s: %w", restore.Namespace, err)
-	}
-	if len(maps.Items) > 1 {
-		return Settings{}, &InvalidSettingsError{Err: fmt.Errorf("%d ConfigMaps in %s carry the labels %s: keep one",
-			len(maps.Items), restore.Namespace, selector)}
-	}
-	var data map[string]string
-	source := "no ConfigMap of the plugin"
-	if len(maps.Items) == 1 {
-		data, source = maps.Items[0].Data, fmt.Sprintf("ConfigMap %s/%s", maps.Items[0].Namespace, maps.Items[0].Name)
-	}
-	settings, err := ParseSettings(data, restore.Annotations)
-	if err != nil {
-		return Settings{}, &InvalidSettingsError{Err: fmt.Errorf("settings for Restore %s/%s (%s): %w", restore.Namespace, restore.Name, source, err)}
+		return Settings{}, &InvalidSettingsError{Err: fmt.Errorf("settings for Restore %s/%s (%s): %w", restore.Namespace, restore.Name, config.Source, err)}
 	}
 	return settings, nil
+}
+
+// Kinds are the values that the label of an action's name can have on its ConfigMap: the kind of the action in either version.
+type Kinds [2]common.PluginKind
+
+// The kinds of ours.
+var (
+	BackupKinds  = Kinds{common.PluginKindBackupItemAction, common.PluginKindBackupItemActionV2}   //nolint:gochecknoglobals // Go has no constant arrays
+	RestoreKinds = Kinds{common.PluginKindRestoreItemAction, common.PluginKindRestoreItemActionV2} //nolint:gochecknoglobals // Go has no constant arrays
+)
+
+// Config is what the ConfigMap of an action holds.
+type Config struct {
+	// Data of the ConfigMap, nil where there is none.
+	Data map[string]string
+	// Source names the ConfigMap, or says that there is none. For messages.
+	Source string
+}
+
+// ReadConfig returns the settings of an action from its ConfigMap in Velero's namespace. There may be at most one, as for
+// Velero's own plugins (pkg/plugin/framework/common/plugin_config.go), labelled for either version of the kind: of more,
+// the error is an InvalidSettingsError. Any other error is one of the API.
+func ReadConfig(ctx context.Context, reader client.Reader, namespace, action string, kinds Kinds) (Config, error) {
+	isOfAction, err := labels.NewRequirement(action, selection.In, []string{string(kinds[0]), string(kinds[1])})
+	if err != nil {
+		return Config{}, fmt.Errorf("select the plugin's ConfigMap: %w", err)
+	}
+	isConfig, err := labels.NewRequirement(contract.PluginConfigLabel, selection.Exists, nil)
+	if err != nil {
+		return Config{}, fmt.Errorf("select the plugin's ConfigMap: %w", err)
+	}
+	selector := labels.NewSelector().Add(*isConfig, *isOfAction)
+	var maps corev1.ConfigMapList
+	if err := reader.List(ctx, &maps, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return Config{}, fmt.Errorf("list the plugin's ConfigMap in %s: %w", namespace, err)
+	}
+	switch len(maps.Items) {
+	case 0:
+		return Config{Source: "no ConfigMap of the plugin"}, nil
+	case 1:
+		return Config{Data: maps.Items[0].Data, Source: fmt.Sprintf("ConfigMap %s/%s", maps.Items[0].Namespace, maps.Items[0].Name)}, nil
+	default:
+		return Config{}, &InvalidSettingsError{Err: fmt.Errorf("%d ConfigMaps in %s carry the labels %s: keep one", len(maps.Items), namespace, selector)}
+	}
 }
 
 // InvalidSettingsError says that settings are wrong, as opposed to not readable at the moment.
