@@ -126,17 +126,13 @@ func (s *scene) logged(restore, object string) string {
 
 // recorded returns what has been recorded so far of the live pods of an application: for each moment, their names.
 func (s *scene) recorded(namespace, name string) (moments [][]string) {
-	s.record.mu.Lock()
-	defer s.record.mu.Unlock()
-	versions := slices.Clone(s.record.versions)
-	slices.SortStableFunc(versions, func(a, b version) int { return int(a.revision - b.revision) })
 	live := map[string]bool{}
-	for _, v := range versions {
-		pod, ok := v.object.(*corev1.Pod)
+	for _, v := range s.record.SoFar() {
+		pod, ok := v.Object.(*corev1.Pod)
 		if !ok || pod.Namespace != namespace || pod.Labels[contract.DeploymentConfigLabel] != name {
 			continue
 		}
-		if v.deleted || pod.DeletionTimestamp != nil {
+		if v.Deleted || pod.DeletionTimestamp != nil {
 			delete(live, pod.Name)
 		} else {
 			live[pod.Name] = true
@@ -152,17 +148,15 @@ func (s *scene) recorded(namespace, name string) (moments [][]string) {
 
 // recordedKeys returns the labels and annotations that restored pods and DeploymentConfigs have had while recorded.
 func (s *scene) recordedKeys() map[string]bool {
-	s.record.mu.Lock()
-	defer s.record.mu.Unlock()
 	keys := map[string]bool{}
-	for _, v := range s.record.versions {
-		if _, ok := v.object.(*velerov1.PodVolumeRestore); ok || v.object.GetLabels()[velerov1.RestoreNameLabel] == "" {
+	for _, v := range s.record.SoFar() {
+		if _, ok := v.Object.(*velerov1.PodVolumeRestore); ok || v.Object.GetLabels()[velerov1.RestoreNameLabel] == "" {
 			continue
 		}
-		for key := range v.object.GetLabels() {
+		for key := range v.Object.GetLabels() {
 			keys[key] = true
 		}
-		for key := range v.object.GetAnnotations() {
+		for key := range v.Object.GetAnnotations() {
 			keys[key] = true
 		}
 	}

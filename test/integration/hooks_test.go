@@ -240,8 +240,8 @@ func (s *scene) hookedOnce(name string) {
 // ranInit asserts that a detached pod of an application ran an init container of that image to its end.
 func (s *scene) ranInit(name, image string) {
 	s.t.Helper()
-	for _, v := range s.record.soFar() {
-		pod, ok := v.object.(*corev1.Pod)
+	for _, v := range s.record.SoFar() {
+		pod, ok := v.Object.(*corev1.Pod)
 		if !ok || pod.Namespace != s.ns || pod.Annotations[contract.DeploymentConfigAnnotation] != name || pod.Labels[contract.DisconnectedLabel] == "" {
 			continue
 		}
@@ -257,15 +257,15 @@ func (s *scene) ranInit(name, image string) {
 // neverHeld asserts that a DeploymentConfig was not held and none of its pods detached.
 func (s *scene) neverHeld(name string) {
 	s.t.Helper()
-	for _, v := range s.record.soFar() {
-		if v.object.GetNamespace() != s.ns {
+	for _, v := range s.record.SoFar() {
+		if v.Object.GetNamespace() != s.ns {
 			continue
 		}
-		if v.object.GetName() == name {
-			assert.NotContains(s.t, v.object.GetLabels(), contract.ReplicasModifiedLabel)
+		if v.Object.GetName() == name {
+			assert.NotContains(s.t, v.Object.GetLabels(), contract.ReplicasModifiedLabel)
 		}
-		if v.object.GetAnnotations()[contract.DeploymentConfigAnnotation] == name {
-			assert.NotContains(s.t, v.object.GetLabels(), contract.DisconnectedLabel, v.object.GetName())
+		if v.Object.GetAnnotations()[contract.DeploymentConfigAnnotation] == name {
+			assert.NotContains(s.t, v.Object.GetLabels(), contract.DisconnectedLabel, v.Object.GetName())
 		}
 	}
 }

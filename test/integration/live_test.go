@@ -43,10 +43,10 @@ func TestLive(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "newer orders", value, "its data is not overwritten under it")
 			s.resumed(restore.Name, s.ns, "web", 2, false)
-			for _, v := range s.record.soFar() {
-				switch object := v.object.(type) {
+			for _, v := range s.record.SoFar() {
+				switch object := v.Object.(type) {
 				case *ocpappsv1.DeploymentConfig:
-					assert.EqualValues(t, 2, object.Spec.Replicas, "replicas at revision %d", v.revision)
+					assert.EqualValues(t, 2, object.Spec.Replicas, "replicas at revision %d", v.Revision)
 					assert.NotContains(t, object.Labels, contract.ReplicasModifiedLabel)
 				case *corev1.Pod:
 					if object.Labels[contract.DeploymentConfigLabel] == "web" {
@@ -199,8 +199,8 @@ func (s *scene) podUIDs(name string) []types.UID {
 func (s *scene) onlyDetached(name string, detached int) {
 	s.t.Helper()
 	names := map[string]bool{}
-	for _, v := range s.record.soFar() {
-		if pod, ok := v.object.(*corev1.Pod); ok && pod.Namespace == s.ns && pod.Labels[contract.DeploymentConfigLabel] == name {
+	for _, v := range s.record.SoFar() {
+		if pod, ok := v.Object.(*corev1.Pod); ok && pod.Namespace == s.ns && pod.Labels[contract.DeploymentConfigLabel] == name {
 			assert.Contains(s.t, pod.Labels, contract.DisconnectedLabel, pod.Name)
 			names[pod.Name] = true
 		}

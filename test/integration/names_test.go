@@ -90,19 +90,17 @@ func TestB13_NamesOfRestores(t *testing.T) {
 // Velero's own rule and the full name.
 func (s *scene) markedInFull(restore *velerov1.Restore) {
 	s.t.Helper()
-	s.record.mu.Lock()
-	defer s.record.mu.Unlock()
 	marked := 0
-	for _, v := range s.record.versions {
+	for _, v := range s.record.SoFar() {
 		for _, key := range []string{contract.ReplicasModifiedLabel, contract.DisconnectedLabel} {
-			value := v.object.GetLabels()[key]
-			if value == "" || v.object.GetNamespace() != s.ns {
+			value := v.Object.GetLabels()[key]
+			if value == "" || v.Object.GetNamespace() != s.ns {
 				continue
 			}
 			marked++
 			assert.Equal(s.t, label.GetValidName(restore.Name), value)
-			assert.Equal(s.t, restore.Namespace+"/"+restore.Name, v.object.GetAnnotations()[contract.RestoreAnnotation])
-			assert.Equal(s.t, string(restore.UID), v.object.GetAnnotations()[contract.RestoreUIDAnnotation])
+			assert.Equal(s.t, restore.Namespace+"/"+restore.Name, v.Object.GetAnnotations()[contract.RestoreAnnotation])
+			assert.Equal(s.t, string(restore.UID), v.Object.GetAnnotations()[contract.RestoreUIDAnnotation])
 		}
 	}
 	assert.Positive(s.t, marked)

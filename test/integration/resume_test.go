@@ -14,6 +14,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,6 +23,7 @@ import (
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/test/history"
 )
 
 // TestResume brings DeploymentConfigs back that do not come back by `replicas: N` alone, all in one restore. Each has a
@@ -392,42 +394,22 @@ func (s *scene) controllersOf(name string) []string {
 	return names
 }
 
-// soFar returns what has been recorded up to now, in order, and goes on recording.
-func (r *recorder) soFar() []version {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.SortedStableFunc(slices.Values(r.versions), func(a, b version) int { return int(a.revision - b.revision) })
-}
-
 // neverBeside asserts that no pod of a DeploymentConfig's own was made before the last detached one was gone, and that
 // there were detached ones.
 func (s *scene) neverBeside(name string) {
 	s.t.Helper()
-	live, ever := map[string]bool{}, false
-	for _, v := range s.record.soFar() {
-		pod, ok := v.object.(*corev1.Pod)
-		if !ok || pod.Namespace != s.ns || pod.Labels[contract.DeploymentConfigLabel] != name {
-			continue
-		}
-		if pod.Labels[contract.DisconnectedLabel] != "" {
-			live[pod.Name], ever = !v.deleted, true
-			if v.deleted {
-				delete(live, pod.Name)
-			}
-			continue
-		}
-		assert.Empty(s.t, live, "detached pods when pod %s of DeploymentConfig %s was made", pod.Name, name)
-	}
-	assert.True(s.t, ever, "DeploymentConfig %s had detached pods", name)
+	beside, detached := history.Beside(s.record.SoFar(), types.NamespacedName{Namespace: s.ns, Name: name})
+	assert.Empty(s.t, beside, "pods of DeploymentConfig %s made while detached ones were there", name)
+	assert.True(s.t, detached, "DeploymentConfig %s had detached pods", name)
 }
 
 // pausedLast asserts that a DeploymentConfig was never paused with replicas before its pods were there: its controller
 // ignores a paused one.
 func (s *scene) pausedLast(name string) {
 	s.t.Helper()
-	for _, v := range s.record.soFar() {
-		if dc, ok := v.object.(*ocpappsv1.DeploymentConfig); ok && dc.Name == name && dc.Namespace == s.ns && dc.Spec.Paused && dc.Spec.Replicas > 0 {
-			assert.Equal(s.t, dc.Spec.Replicas, dc.Status.Replicas, "pods when it was paused (revision %d)", v.revision)
+	for _, v := range s.record.SoFar() {
+		if dc, ok := v.Object.(*ocpappsv1.DeploymentConfig); ok && dc.Name == name && dc.Namespace == s.ns && dc.Spec.Paused && dc.Spec.Replicas > 0 {
+			assert.Equal(s.t, dc.Spec.Replicas, dc.Status.Replicas, "pods when it was paused (revision %d)", v.Revision)
 			return
 		}
 	}
@@ -439,20 +421,20 @@ func (s *scene) pausedLast(name string) {
 func (s *scene) hookAfterData(name string) {
 	s.t.Helper()
 	var filled, hook int64
-	for _, v := range s.record.soFar() {
-		switch object := v.object.(type) {
+	for _, v := range s.record.SoFar() {
+		switch object := v.Object.(type) {
 		case *velerov1.PodVolumeRestore:
 			ours := object.Spec.Pod.Namespace == s.ns && object.Spec.Volume == "data" && slices.Contains(s.podsEver(name), object.Spec.Pod.Name)
 			if ours && object.Status.Phase == velerov1.PodVolumeRestorePhaseCompleted {
-				filled = max(filled, v.revision)
+				filled = max(filled, v.Revision)
 			}
 		case *corev1.Pod:
 			if object.Namespace == s.ns && object.Labels[contract.DeployerPodForLabel] == name+"-1" && object.Name == name+"-1-hook-pre" && hook == 0 {
-				hook = v.revision
+				hook = v.Revision
 			}
 		case *ocpappsv1.DeploymentConfig:
 			if object.Namespace == s.ns && object.Name == name && object.Spec.Replicas == 0 {
-				assert.True(s.t, object.Spec.Paused, "it is held paused (revision %d)", v.revision)
+				assert.True(s.t, object.Spec.Paused, "it is held paused (revision %d)", v.Revision)
 			}
 		}
 	}
@@ -464,8 +446,8 @@ func (s *scene) hookAfterData(name string) {
 // podsEver returns the names of all pods of a DeploymentConfig that were recorded.
 func (s *scene) podsEver(name string) []string {
 	var names []string
-	for _, v := range s.record.soFar() {
-		if pod, ok := v.object.(*corev1.Pod); ok && pod.Namespace == s.ns && pod.Labels[contract.DeploymentConfigLabel] == name && !slices.Contains(names, pod.Name) {
+	for _, v := range s.record.SoFar() {
+		if pod, ok := v.Object.(*corev1.Pod); ok && pod.Namespace == s.ns && pod.Labels[contract.DeploymentConfigLabel] == name && !slices.Contains(names, pod.Name) {
 			names = append(names, pod.Name)
 		}
 	}

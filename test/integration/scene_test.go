@@ -26,6 +26,7 @@ import (
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/test/history"
 )
 
 const (
@@ -41,7 +42,7 @@ type scene struct {
 	t  *testing.T
 	ns string
 	// record of what happens from the first restore on; nil before.
-	record *recorder
+	record *history.Recording
 	// tolerated are invariants that a scenario breaks on purpose, by their names.
 	tolerated []string
 }
@@ -73,7 +74,7 @@ func (s *scene) end() {
 	if s.record == nil {
 		return
 	}
-	for _, violation := range violations(s.record.history()) {
+	for _, violation := range history.Violations(s.record.End()) {
 		if !slices.ContainsFunc(s.tolerated, func(name string) bool { return strings.HasPrefix(violation, name) }) {
 			s.t.Error(violation)
 		}
@@ -84,7 +85,7 @@ func (s *scene) end() {
 func (s *scene) observe(namespaces ...string) {
 	s.t.Helper()
 	require.Nil(s.t, s.record, "a scene is recorded once")
-	s.record = newRecorder(s.t, s.cluster, namespaces...)
+	s.record = history.Record(s.watching, s.VeleroNamespace(), namespaces...)
 }
 
 // create creates objects.

@@ -145,10 +145,8 @@ func TestD18_DeploymentConfigsOnly(t *testing.T) {
 
 // everHeld tells whether a DeploymentConfig of the scene's namespace was at 0 replicas or marked while recorded.
 func (s *scene) everHeld(name string) bool {
-	s.record.mu.Lock()
-	defer s.record.mu.Unlock()
-	for _, v := range s.record.versions {
-		if dc, ok := v.object.(*ocpappsv1.DeploymentConfig); ok && dc.Namespace == s.ns && dc.Name == name &&
+	for _, v := range s.record.SoFar() {
+		if dc, ok := v.Object.(*ocpappsv1.DeploymentConfig); ok && dc.Namespace == s.ns && dc.Name == name &&
 			(dc.Spec.Replicas == 0 || dc.Labels[contract.ReplicasModifiedLabel] != "") {
 			return true
 		}

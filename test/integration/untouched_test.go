@@ -112,11 +112,9 @@ func (s *scene) running(ctx context.Context, name string) error {
 
 // everRestored returns the names of the pods that Velero has created while recorded.
 func (s *scene) everRestored() []string {
-	s.record.mu.Lock()
-	defer s.record.mu.Unlock()
 	names := map[string]bool{}
-	for _, v := range s.record.versions {
-		if pod, ok := v.object.(*corev1.Pod); ok && pod.Labels[velerov1.RestoreNameLabel] != "" {
+	for _, v := range s.record.SoFar() {
+		if pod, ok := v.Object.(*corev1.Pod); ok && pod.Labels[velerov1.RestoreNameLabel] != "" {
 			names[pod.Name] = true
 		}
 	}
