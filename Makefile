@@ -76,7 +76,7 @@ tools: ## Build the programs of the test bed into .cache/tools, those of a real 
 
 .PHONY: demo
 demo: ## Take an application through backup, loss and restore in the test bed
-	@$(GO) run ./test/demo
+	@$(GO) run ./test/demo $(ARGS)
 
 .PHONY: lint
 lint: ## Check Go source, shell scripts and go.mod

@@ -421,3 +421,12 @@ func (b *Bed) Exec(ctx context.Context, pod client.ObjectKey, container string, 
 	}
 	return out.String(), nil
 }
+
+// DialNode connects over TCP as a process on the real node does, so that pods and Services can be reached. The address holds an
+// IP, not a name: nothing resolves names there.
+func (b *Bed) DialNode(ctx context.Context, address string) (net.Conn, error) {
+	if b.node == nil {
+		return nil, fmt.Errorf("connect to %s: this bed has no real node", address)
+	}
+	return b.node.enclosure.dial(ctx, address)
+}

@@ -1,45 +1,34 @@
 // Command demo shows on a terminal what the plugin does: a DeploymentConfig application with data goes through backup, loss
-// and restore, first without the plugin and then with it, in a real Velero against a real Kubernetes API. What is a
-// stand-in is said at the start. It ends with checks, and with exit code 1 if one of them fails.
+// and restore, first with Velero alone and then with the plugin, in a real Velero on a real node. Where no real node can
+// run, a stand-in takes its place; what is real is said at the start. It ends with checks, and with exit code 1 if one of them
+// fails.
 //
-// Run it from within the repository: `make demo`, or `go run ./test/demo`. It takes a minute and a half at most once the
-// programs of the test bed are built, and leaves nothing behind, also when it is interrupted.
+// Run it from within the repository: `make demo`, or `go run ./test/demo`. It takes less than three minutes once the programs
+// of the test bed are built, and leaves nothing behind, also when it is interrupted.
 package main
 
 import (
 	"context"
-	"errors"
+	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/test/bed"
-	"github.com/oadp-dr/velero-plugin-for-openshift-dr/test/standin/node"
-	"github.com/oadp-dr/velero-plugin-for-openshift-dr/test/standin/openshift"
-)
-
-// How long things take on the stand-in for a node: long enough to be seen, and what the closing figure is to be read with.
-const (
-	volumeRestoreTakes = 4 * time.Second
-	podEndsIn          = time.Second
-	podStartsIn        = 2 * time.Second
 )
 
 // atMost bounds the whole demo, programs already built.
 const atMost = 5 * time.Minute
 
 func main() {
+	standIn := flag.Bool("stand-in", false, "play on the stand-in for a node, even where a real one can run")
+	flag.Parse()
 	// The libraries' own logs would talk into the story.
 	log.SetLogger(logr.Discard())
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
@@ -47,7 +36,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	out := newStage(os.Stdout)
-	err := run(ctx, out)
+	err := run(ctx, out, *standIn)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -60,91 +49,36 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out *stage) error {
-	out.opening()
-	plugin, err := buildPlugin(ctx)
-	if err != nil {
+func run(ctx context.Context, out *stage, standIn bool) error {
+	began := time.Now()
+	ground, why := chooseGround(standIn)
+	out.opening(ground.scene(), why)
+	if err := ground.build(ctx); err != nil {
 		return err
-	}
-	if _, err := bed.Tools(ctx); err != nil {
-		return fmt.Errorf("build the programs of the test bed: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	done := out.during("Starting the cluster and Velero")
-	c, err := startCluster(ctx)
+	c, err := ground.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.stop()
 	done()
-	return (&story{cluster: c, stage: out, plugin: plugin}).tell(ctx)
+	if err := (&story{cluster: c, ground: ground, stage: out}).tell(ctx); err != nil {
+		return err
+	}
+	out.say("It took %.0f s in all.", time.Since(began).Seconds())
+	return nil
 }
 
-// buildPlugin builds the plugin into bin/ as `make build` does, and returns its path.
-func buildPlugin(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return "", fmt.Errorf("find the top of the repository, run this from within it: %w", err)
+// chooseGround takes a real node where one can run, unless the stand-in is asked for. why says in a sentence why it is the stand-in.
+func chooseGround(standIn bool) (_ ground, why string) {
+	if standIn {
+		return &standInGround{}, "The stand-in for a node was asked for."
 	}
-	top := strings.TrimSpace(string(out))
-	build := exec.CommandContext(ctx, "make", "build")
-	build.Dir = top
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the plugin: %w\n%s", err, out)
+	if err := bed.NodeSupported(); err != nil {
+		return &standInGround{}, fmt.Sprintf("No real node runs on this machine, so this is played on the stand-in for one: %v.", err)
 	}
-	return filepath.Join(top, "bin", "velero-plugin-for-openshift-dr"), nil
-}
-
-// cluster is a test bed without the plugin, and the two stand-ins.
-type cluster struct {
-	*bed.Bed
-	watching client.WithWatch
-	node     *node.Node
-	stop     func()
-}
-
-func startCluster(ctx context.Context) (_ *cluster, err error) {
-	crds, err := openshift.CRDs()
-	if err != nil {
-		return nil, err
-	}
-	b, err := bed.Start(ctx, bed.Options{CRDs: crds}) // with Velero's default poll interval
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	c := &cluster{Bed: b}
-	c.stop = func() {
-		cancel()
-		if c.node != nil {
-			_ = c.node.Stop() // it ends because it is told to
-		}
-		running.Wait()
-		b.Stop()
-	}
-	defer func() {
-		if err != nil {
-			c.stop()
-		}
-	}()
-	c.watching, err = client.NewWithWatch(b.RESTConfig(), client.Options{Scheme: b.Client().Scheme(), Mapper: b.Client().RESTMapper()})
-	if err != nil {
-		return nil, fmt.Errorf("make a client that watches: %w", err)
-	}
-	running.Go(func() {
-		if err := openshift.Run(ctx, b.RESTConfig(), openshift.Options{}); err != nil && !errors.Is(err, context.Canceled) {
-			fmt.Fprintln(os.Stderr, "the stand-in for OpenShift's controllers ended:", err)
-		}
-	})
-	c.node, err = node.Run(ctx, b.RESTConfig(), node.Options{
-		VeleroNamespace: b.VeleroNamespace(),
-		Restore:         volumeRestoreTakes, Terminate: podEndsIn, Start: podStartsIn,
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = c.awaitNodeAgent(ctx)
-	return c, err
+	return &nodeGround{}, ""
 }

@@ -52,12 +52,15 @@ func (s *stage) print(text string) {
 	fmt.Fprintln(s.out, text)
 }
 
-// opening says what is shown and what is real.
-func (s *stage) opening() {
+// opening says what is shown, what is real, and, if that is a sentence, why more is not.
+func (s *stage) opening(scene scene, why string) {
 	s.print("\n" + s.paint(bold, "A DeploymentConfig and its data, through backup, loss and restore") + "\n")
-	s.entry("Real", "etcd, kube-apiserver, kube-controller-manager, an S3 server, and Velero: server and CLI, at its default settings")
-	s.entry("Stand-ins", fmt.Sprintf("OpenShift's DeploymentConfig controllers, and a node with its node-agent. No container runs: "+
-		"a volume restore takes %.0f s, a pod ends in %.0f s and starts in %.0f s", volumeRestoreTakes.Seconds(), podEndsIn.Seconds(), podStartsIn.Seconds()))
+	if why != "" {
+		s.say("%s", why)
+		s.print("")
+	}
+	s.entry("Real", scene.real+".")
+	s.entry("Stand-ins", scene.standIns+".")
 	s.print("")
 }
 
@@ -141,7 +144,12 @@ func (s *stage) check(holds bool, format string, args ...any) bool {
 	if !holds {
 		mark = s.paint(red, "✗")
 	}
-	s.print("   " + mark + " " + fmt.Sprintf(format, args...))
+	for i, line := range wrap(fmt.Sprintf(format, args...), width-5) {
+		if i > 0 {
+			mark = " "
+		}
+		s.print("   " + mark + " " + line)
+	}
 	return holds
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"regexp"
@@ -10,25 +11,26 @@ import (
 	"time"
 
 	ocpappsv1 "github.com/openshift/api/apps/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
 )
 
 const (
-	shop     = "shop" // the namespace, the application and the backup
-	orders   = "orders"
-	data     = "4711 orders"
+	shop     = "shop" // the namespace, the application, its Service and the backup
+	claim    = "orders"
 	replicas = 2
+	ordered  = 100
 )
 
 // Names of the two restores.
@@ -48,7 +50,8 @@ const (
 type story struct {
 	*cluster
 	*stage
-	plugin string
+	ground ground
+	placed []string // orders
 }
 
 func (s *story) tell(ctx context.Context) error {
@@ -68,7 +71,7 @@ func (s *story) tell(ctx context.Context) error {
 	return nil
 }
 
-// backUp deploys the shop, writes its data and backs it up.
+// backUp deploys the shop, places its orders and backs it up.
 func (s *story) backUp(ctx context.Context) error {
 	s.start()
 	for _, object := range application() {
@@ -79,10 +82,16 @@ func (s *story) backUp(ctx context.Context) error {
 	if err := await(ctx, s.runs); err != nil {
 		return err
 	}
-	if err := s.node.Write(ctx, shop, orders, data); err != nil {
-		return err
+	s.happened("DC", "%s runs with %d pods on the claim %s", shop, replicas, claim)
+	for i := range ordered {
+		order := fmt.Sprintf("no. %d: %d cups of tea", i+1, i%7+1)
+		// The first may come before the Service is ready, so it is tried again; the others need not be.
+		if err := awaitIf(ctx, i == 0, func(ctx context.Context) error { return s.ground.place(ctx, order) }); err != nil {
+			return fmt.Errorf("place order %d: %w", i+1, err)
+		}
+		s.placed = append(s.placed, order)
 	}
-	s.happened("DC", "%s runs with %d pods on the claim %s, which holds %q", shop, replicas, orders, data)
+	s.happened("Orders", "%d are placed %s; sha256 %s", ordered, s.ground.scene().way, digest(s.placed))
 	s.command("velero", "backup", "create", shop, "--include-namespaces", shop, "--default-volumes-to-fs-backup")
 	if err := s.CreateBackup(ctx, shop, "--include-namespaces", shop, "--default-volumes-to-fs-backup"); err != nil {
 		return err
@@ -111,28 +120,51 @@ func (s *story) restoreWithout(ctx context.Context) error {
 	if err := await(ctx, s.runs); err != nil {
 		return err
 	}
-	narrator.stop()
-	value, err := s.node.Read(ctx, shop, orders)
+	found, err := s.orders(ctx, narrator)
 	if err != nil {
 		return err
 	}
+	narrator.stop()
+	out, err := s.Velero(ctx, "restore", "describe", without)
+	if err != nil {
+		return err
+	}
+	s.print("")
+	s.command("velero", "restore", "describe", without)
+	s.quote(chosen(out, "Phase:", "Estimated total items to be restored:", "kopia Restores"))
 	var r velerov1.Restore
 	if err := s.Client().Get(ctx, client.ObjectKey{Namespace: s.VeleroNamespace(), Name: without}, &r); err != nil {
 		return err
 	}
+	if slices.Equal(found, s.placed) {
+		return fmt.Errorf("restore %s is %s and all orders are back with Velero alone, so there is nothing to show here", without, r.Status.Phase)
+	}
 	s.print("")
-	s.say("The application runs, and its claim holds %q: the data is lost. The restore is %s, and will wait 4 hours for a pod that no longer exists.",
-		value, r.Status.Phase)
+	s.say("The application runs, with %d of its %d orders: data is lost. The restore is %s: it waits to fill a volume through a pod "+
+		"that no longer exists, and will do so for 4 hours.", len(found), ordered, r.Status.Phase)
 	return nil
+}
+
+// orders returns what the shop has, once it can be asked. The narrator hears the answer too.
+func (s *story) orders(ctx context.Context, n *narrator) (found []string, err error) {
+	err = await(ctx, func(ctx context.Context) (err error) {
+		found, err = s.ground.orders(ctx)
+		return err
+	})
+	if err == nil && s.ground.scene().serves {
+		n.answered(len(found))
+	}
+	return found, err
 }
 
 // restoreWith shows what happens with it, and checks the end.
 func (s *story) restoreWith(ctx context.Context) error {
-	done := s.during("The plugin is added and Velero restarted, as `velero plugin add` does")
-	if err := s.AddPlugin(ctx, s.plugin); err != nil {
+	if err := s.addPlugin(ctx); err != nil {
 		return err
 	}
-	done()
+	if err := s.forget(ctx, without); err != nil {
+		return err
+	}
 	if err := s.lose(ctx); err != nil {
 		return err
 	}
@@ -146,18 +178,66 @@ func (s *story) restoreWith(ctx context.Context) error {
 		return err
 	}
 	running := await(ctx, s.runs)
+	found, err := s.orders(ctx, narrator)
+	if err != nil {
+		return errors.Join(err, running)
+	}
 	narrator.stop()
 	if err := s.showRecords(ctx); err != nil {
 		return err
 	}
-	return s.checkEnd(ctx, ended, narrator.outage(), running)
+	return s.checkEnd(ctx, &ending{restore: ended, orders: found, outage: narrator.outage(), running: running})
+}
+
+// addPlugin installs the plugin, and with that restarts Velero.
+func (s *story) addPlugin(ctx context.Context) error {
+	what := "The plugin is added and Velero restarted, as `velero plugin add` does"
+	if added := s.ground.scene().added; len(added) > 0 {
+		s.command(added...)
+		what = "Velero restarts with the plugin"
+	}
+	done := s.during(what)
+	if err := s.ground.addPlugin(ctx); err != nil {
+		return err
+	}
+	done()
+	return nil
+}
+
+// forget deletes a restore. One that was InProgress has to have failed first, which a restart of Velero sees to.
+func (s *story) forget(ctx context.Context, name string) error {
+	s.command("velero", "restore", "delete", name, "--confirm")
+	if _, err := s.WaitRestore(ctx, name); err != nil {
+		return err
+	}
+	if _, err := s.Velero(ctx, "restore", "delete", name, "--confirm"); err != nil {
+		return err
+	}
+	return s.awaitGone(ctx, &velerov1.Restore{ObjectMeta: metav1.ObjectMeta{Namespace: s.VeleroNamespace(), Name: name}})
+}
+
+// awaitGone waits until an object is no more.
+func (s *story) awaitGone(ctx context.Context, object client.Object) error {
+	return await(ctx, func(ctx context.Context) error {
+		err := s.Client().Get(ctx, client.ObjectKeyFromObject(object), object)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		default:
+			return fmt.Errorf("%T %s is still there", object, object.GetName())
+		}
+	})
 }
 
 // lose deletes the namespace, and waits until it is gone. The workload goes first, at once: a namespace takes its time
 // over pods that end gracefully.
 func (s *story) lose(ctx context.Context) error {
 	done := s.during("Namespace " + shop + " is deleted with all that is in it")
-	for _, kind := range []client.Object{&ocpappsv1.DeploymentConfig{}, &corev1.ReplicationController{}, &corev1.Pod{}} {
+	for _, kind := range []client.Object{
+		&ocpappsv1.DeploymentConfig{}, &corev1.ReplicationController{}, &corev1.Pod{}, &corev1.PersistentVolumeClaim{},
+	} {
 		if err := s.Client().DeleteAllOf(ctx, kind, client.InNamespace(shop), client.GracePeriodSeconds(0)); err != nil {
 			return fmt.Errorf("delete every %T in %s: %w", kind, shop, err)
 		}
@@ -166,17 +246,7 @@ func (s *story) lose(ctx context.Context) error {
 	if err := s.Client().Delete(ctx, namespace); err != nil {
 		return fmt.Errorf("delete namespace %s: %w", shop, err)
 	}
-	err := await(ctx, func(ctx context.Context) error {
-		err := s.Client().Get(ctx, client.ObjectKeyFromObject(namespace), namespace)
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err != nil:
-			return err
-		default:
-			return fmt.Errorf("namespace %s is still there", shop)
-		}
-	})
+	err := s.awaitGone(ctx, namespace)
 	done()
 	return err
 }
@@ -275,27 +345,50 @@ func section(text, title string) []string {
 	return lines
 }
 
-// checkEnd checks the end of the story. running says why the application does not run, if it does not.
-func (s *story) checkEnd(ctx context.Context, ended *velerov1.Restore, outage time.Duration, running error) error {
-	value, err := s.node.Read(ctx, shop, orders)
-	if err != nil {
-		return err
+// chosen returns the lines of a description that begin with one of the given words, and those that are indented below them.
+func chosen(text string, beginnings ...string) []string {
+	var found []string
+	below := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \n")
+		begins := slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(line, b) })
+		below = begins || below && strings.HasPrefix(line, "  ")
+		if below {
+			found = append(found, line)
+		}
 	}
+	return found
+}
+
+// digest is the sha256 of orders, a line each, in hexadecimal.
+func digest(orders []string) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(orders, "\n")+"\n")))
+}
+
+// ending is how the story has ended.
+type ending struct {
+	restore *velerov1.Restore
+	orders  []string
+	outage  time.Duration
+	running error // why the application does not run; nil: it does
+}
+
+func (s *story) checkEnd(ctx context.Context, end *ending) error {
 	marks, err := s.marks(ctx)
 	if err != nil {
 		return err
 	}
 	s.print("")
 	results := []bool{
-		s.check(ended.Status.Phase == velerov1.RestorePhaseCompleted, "restore %s is %s", with, ended.Status.Phase),
-		s.check(running == nil, "DeploymentConfig %s runs at its %d replicas", shop, replicas),
+		s.check(end.restore.Status.Phase == velerov1.RestorePhaseCompleted, "restore %s is %s", with, end.restore.Status.Phase),
+		s.check(end.running == nil, "DeploymentConfig %s runs at its %d replicas", shop, replicas),
 		s.check(len(marks) == 0, "no mark of the restore is left%s", strings.Join(append([]string{""}, marks...), " ")),
-		s.check(value == data, "claim %s holds %q", orders, value),
-		s.check(outage > 0, "%.1f s without a pod, of which the pods take %.0f s to end and to start", outage.Seconds(), (podEndsIn + podStartsIn).Seconds()),
+		s.check(slices.Equal(end.orders, s.placed), "%d orders are read %s; sha256 %s", len(end.orders), s.ground.scene().way, digest(end.orders)),
+		s.check(end.outage > 0, "%.1f s from the end of the first restored pod to a new one that is ready", end.outage.Seconds()),
 	}
 	s.print("")
 	if slices.Contains(results, false) {
-		return errors.Join(errors.New("the application is not back as it should be"), running)
+		return errors.Join(errors.New("the application is not back as it should be"), end.running)
 	}
 	return nil
 }
@@ -348,20 +441,6 @@ func (s *story) runs(ctx context.Context) error {
 	return nil
 }
 
-// awaitNodeAgent waits until Velero takes the node for one that can back up volumes.
-func (c *cluster) awaitNodeAgent(ctx context.Context) error {
-	return await(ctx, func(ctx context.Context) error {
-		var agent appsv1.DaemonSet
-		if err := c.Client().Get(ctx, client.ObjectKey{Namespace: c.VeleroNamespace(), Name: "node-agent"}, &agent); err != nil {
-			return err
-		}
-		if agent.Status.NumberReady < 1 {
-			return errors.New("node-agent is not ready")
-		}
-		return nil
-	})
-}
-
 // await calls check until it returns nil or the time is up; then it returns what check said last.
 func await(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, soon)
@@ -385,20 +464,38 @@ func await(ctx context.Context, check func(context.Context) error) error {
 	}
 }
 
-// application returns the objects of the shop, as `oc new-app` and `oc set volume` make them.
+// awaitIf is await, or calls check once.
+func awaitIf(ctx context.Context, waits bool, check func(context.Context) error) error {
+	if !waits {
+		return check(ctx)
+	}
+	return await(ctx, check)
+}
+
+// application returns the objects of the shop, as `oc new-app`, `oc set volume` and `oc set probe` make them.
 func application() []client.Object {
 	labels := map[string]string{"app": shop}
+	meta := metav1.ObjectMeta{Namespace: shop, Name: shop, Labels: labels}
+	port := intstr.FromString("http")
 	return []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}},
+		&corev1.Service{
+			ObjectMeta: meta,
+			Spec: corev1.ServiceSpec{
+				Selector: map[string]string{contract.DeploymentConfigLabel: shop},
+				Ports:    []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: port}},
+			},
+		},
 		&corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: orders},
+			ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: claim},
 			Spec: corev1.PersistentVolumeClaimSpec{
-				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+				// of one node, as here, any number of pods may share it
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 			},
 		},
 		&ocpappsv1.DeploymentConfig{
-			ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: shop, Labels: labels},
+			ObjectMeta: meta,
 			Spec: ocpappsv1.DeploymentConfigSpec{
 				Replicas: replicas,
 				Selector: labels,
@@ -408,11 +505,16 @@ func application() []client.Object {
 					ObjectMeta: metav1.ObjectMeta{Labels: labels},
 					Spec: corev1.PodSpec{
 						Containers: []corev1.Container{{
-							Name: shop, Image: "registry.example/shop:1",
-							VolumeMounts: []corev1.VolumeMount{{Name: orders, MountPath: "/var/lib/shop"}},
+							Name: shop, Image: shopImage,
+							Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
+							ReadinessProbe: &corev1.Probe{
+								ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: port}},
+								PeriodSeconds: 1,
+							},
+							VolumeMounts: []corev1.VolumeMount{{Name: claim, MountPath: "/var/lib/orders"}},
 						}},
-						Volumes: []corev1.Volume{{Name: orders, VolumeSource: corev1.VolumeSource{
-							PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: orders},
+						Volumes: []corev1.Volume{{Name: claim, VolumeSource: corev1.VolumeSource{
+							PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
 						}}},
 						TerminationGracePeriodSeconds: ptr.To[int64](5),
 					},

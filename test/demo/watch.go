@@ -27,6 +27,7 @@ type narrator struct {
 	mu    sync.Mutex
 	seen  map[string]bool // sentences that are told once
 	known *ocpappsv1.DeploymentConfig
+	heard int // orders in the last answer of the application; silent: none
 	phase velerov1.RestorePhase
 	// down is when the deletion of the first restored pod began, up when the first new pod was ready after it.
 	down, up time.Time
@@ -35,7 +36,7 @@ type narrator struct {
 // follow starts to tell. Call stop when there is nothing more to tell.
 func (s *story) follow(ctx context.Context, restore string) (*narrator, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	n := &narrator{stage: s.stage, restore: restore, seen: map[string]bool{}}
+	n := &narrator{stage: s.stage, restore: restore, seen: map[string]bool{}, heard: silent}
 	var running sync.WaitGroup
 	n.stop = func() {
 		cancel()
@@ -62,7 +63,50 @@ func (s *story) follow(ctx context.Context, restore string) (*narrator, error) {
 			}
 		})
 	}
+	if s.ground.scene().serves {
+		running.Go(func() { n.keepAsking(ctx, s.ground.orders) })
+	}
 	return n, nil
+}
+
+// silent is how many orders an application answers with that does not answer.
+const silent = -1
+
+// keepAsking asks the application for its orders until ctx ends, as a client does that needs it all the time.
+func (n *narrator) keepAsking(ctx context.Context, ask func(context.Context) ([]string, error)) {
+	ticker := time.NewTicker(2 * pollEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		answer := silent
+		if orders, err := ask(ctx); err == nil {
+			answer = len(orders)
+		}
+		if ctx.Err() == nil {
+			n.answered(answer)
+		}
+	}
+}
+
+func (n *narrator) answered(orders int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if orders == n.heard {
+		return
+	}
+	n.heard = orders
+	switch orders {
+	case silent:
+		n.happened("Service", "does not answer")
+	case ordered:
+		n.happened("Service", "answers: %d orders", orders)
+	default:
+		n.noticed(red, "Service", "answers: %d orders of %d", orders, ordered)
+	}
 }
 
 func (n *narrator) hear(event watch.Event) {
