@@ -51,6 +51,9 @@ const everywhere = "etcd, kube-apiserver, kube-controller-manager, an S3 server,
 // built are the programs of this repository that a ground takes, by their names in bin/.
 type built struct{ dir string }
 
+// buildTimeout bounds the build of what is of this repository: minutes on a cold cache.
+const buildTimeout = 15 * time.Minute
+
 const pluginBinary = "velero-plugin-for-openshift-dr"
 
 // plugin is the path of the plugin.
@@ -58,6 +61,8 @@ func (b built) plugin() string { return filepath.Join(b.dir, pluginBinary) }
 
 // buildHere builds the plugin into bin/ as `make build` does, and further programs beside it, from their packages.
 func buildHere(ctx context.Context, programs map[string]string) (built, error) {
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	defer cancel()
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return built{}, fmt.Errorf("find the top of the repository, run this from within it: %w", err)
@@ -87,8 +92,8 @@ type cluster struct {
 	stop func()
 }
 
-// openCluster starts a bed with OpenShift's controllers, and then what more is to run beside it; that ends when its context does,
-// and beside it is awaited with the function it returns.
+// openCluster starts a bed with OpenShift's controllers, and then, with beside, what more is to run. beside returns what ends
+// that, or nothing with an error.
 func openCluster(
 	ctx context.Context, options bed.Options, controllers openshift.Options, beside func(context.Context, *bed.Bed) (func(), error),
 ) (_ *cluster, err error) {
@@ -125,10 +130,11 @@ func openCluster(
 		}
 	})
 	if beside != nil {
-		if end, err = beside(ctx, b); err != nil {
-			end = func() {}
+		stop, err := beside(ctx, b)
+		if err != nil {
 			return nil, err
 		}
+		end = stop
 	}
 	return c, nil
 }

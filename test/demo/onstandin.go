@@ -35,7 +35,7 @@ func (*standInGround) scene() scene {
 		standIns: fmt.Sprintf("OpenShift's DeploymentConfig controllers, and a node with its node-agent. No container runs: "+
 			"a volume restore takes %.0f s, a pod ends in %.0f s and starts in %.0f s",
 			volumeRestoreTakes.Seconds(), podEndsIn.Seconds(), podStartsIn.Seconds()),
-		way: "on its claim",
+		way: "through its claim",
 	}
 }
 
