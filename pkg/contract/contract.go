@@ -24,6 +24,11 @@ const (
 	CRDRestoreAction     = "oadp.openshift.io/customresourcedefinition-restore"
 )
 
+// InstalledPath is where the binary is in Velero's pod: every plugin's init container copies into the volume that the server
+// mounts at /plugins, its default plugin directory. Commands that are told to a person name it, and so does the Job of
+// pkg/standby.
+const InstalledPath = "/plugins/velero-plugin-for-openshift-dr"
+
 // Labels. The value of each is Velero's label.GetValidName of the restore's name: the name itself up to 63 characters,
 // else its first 57 followed by 6 hexadecimal digits of its sha256.
 const (
@@ -170,4 +175,5 @@ const (
 	LogDecision  = "decision"
 	LogReason    = "reason"
 	LogOperation = "operationID"
+	LogJob       = "job"
 )

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	ocpappsv1 "github.com/openshift/api/apps/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,6 +29,8 @@ var served = []schema.GroupVersionKind{
 	corev1.SchemeGroupVersion.WithKind("ReplicationController"),
 	corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 	corev1.SchemeGroupVersion.WithKind("Event"),
+	appsv1.SchemeGroupVersion.WithKind("Deployment"),
+	batchv1.SchemeGroupVersion.WithKind("Job"),
 	ocpappsv1.GroupVersion.WithKind("DeploymentConfig"),
 	velerov1.SchemeGroupVersion.WithKind("Backup"),
 	velerov1.SchemeGroupVersion.WithKind("Restore"),
@@ -47,7 +51,7 @@ var servedClusterWide = []schema.GroupVersionKind{
 func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, ocpappsv1.Install, velerov1.AddToScheme, velerov2alpha1.AddToScheme,
+		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, ocpappsv1.Install, velerov1.AddToScheme, velerov2alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("build the scheme: %w", err)

@@ -3,6 +3,9 @@ package testkit
 import (
 	"encoding/json"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -33,6 +36,22 @@ func RestoreNamed(name string) *builder.RestoreBuilder {
 		Backup("backup").
 		Phase(velerov1.RestorePhaseInProgress).
 		StartTimestamp(Epoch.Time)
+}
+
+// VeleroDeployment returns the Deployment that runs Velero in VeleroNamespace, with the init container that brings the plugin.
+func VeleroDeployment() *appsv1.Deployment {
+	mount := func(path string) []corev1.VolumeMount {
+		return []corev1.VolumeMount{{Name: "plugins", MountPath: path}}
+	}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: VeleroNamespace, Name: "velero", Labels: map[string]string{"component": "velero"}},
+		Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			ServiceAccountName: "velero",
+			InitContainers:     []corev1.Container{{Name: "plugin", Image: "registry.example/plugin:1", VolumeMounts: mount("/target")}},
+			Containers:         []corev1.Container{{Name: "velero", Image: "registry.example/velero:1", Args: []string{"server"}, VolumeMounts: mount("/plugins")}},
+			Volumes:            []corev1.Volume{{Name: "plugins", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+		}}},
+	}
 }
 
 // Unstructured returns an object as it stands in a backup: through JSON, without the status and creationTimestamp that a
