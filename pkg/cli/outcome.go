@@ -48,6 +48,8 @@ type OutputResult struct {
 	Pods *OutputPods `json:"pods,omitempty"`
 	// LostVolumes are those whose restore failed and that are given up (--accept-data-loss): pod/volume or pod/claim.
 	LostVolumes []string `json:"lostVolumes,omitempty"`
+	// Hooks says that an exec hook of its pods failed or may not have run.
+	Hooks string `json:"hooks,omitempty"`
 	// Message says in words how far it is or what is wrong.
 	Message string `json:"message"`
 }
@@ -65,7 +67,7 @@ func outputOf(restore types.NamespacedName, report postrestore.Report, planned b
 	for _, result := range report.Results {
 		entry := OutputResult{
 			Namespace: result.Name.Namespace, Name: result.Name.Name,
-			Result: outcomeOf(result), LostVolumes: result.LostVolumes, Message: result.Sentence(),
+			Result: outcomeOf(result), LostVolumes: result.LostVolumes, Hooks: result.HookNote, Message: result.Sentence(),
 		}
 		if planned {
 			entry.Result, entry.Step, entry.LostVolumes = Planned, result.Step.Action, result.Step.LostVolumes

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -35,6 +36,9 @@ It deletes the detached pods, gives each DeploymentConfig the replicas and pause
 there. Pods whose data is not in yet are waited for; pods whose data failed to come stay as they are. It may be run at any
 time after the restore's end, and again: what is done is not done twice.
 
+With --wait it may be run before the restore's end. It then waits for it, whatever phase the restore ends in, and for no
+longer than the restore's item operation timeout. The Job that the plugin starts in Velero's namespace does so.
+
 Exit codes:
   0  done, or nothing to do
   1  failed: the restore is unknown, or a DeploymentConfig could not be brought back. The others have been all the same
@@ -50,6 +54,7 @@ With -o json and -o yaml:
     step               what would be done first (--dry-run)
     pods               detached pods, as last seen: initialized, total
     lostVolumes        volumes that were given up (--accept-data-loss)
+    hooks              that an exec hook of its pods failed or may not have run
     message            how far it is or what is wrong, in words`
 
 // postRestoreOptions are the flags of post-restore.
@@ -61,6 +66,9 @@ type postRestoreOptions struct {
 	namespaces      []string
 	dryRun          bool
 	timeout         time.Duration
+	wait            bool
+	deadline        time.Time
+	job             string
 	acceptDataLoss  bool
 	format          format
 }
@@ -101,6 +109,10 @@ func newPostRestore(s surroundings) *cobra.Command {
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print what would be done first to each DeploymentConfig, and change nothing")
 	flags.BoolVar(&o.acceptDataLoss, "accept-data-loss", false, "bring a DeploymentConfig up although a volume restore of its pods failed or a pod cannot start")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to work and wait, above 0")
+	flags.BoolVar(&o.wait, "wait", false, "wait for the restore to end first, for as long as its item operation timeout")
+	flags.TimeVar(&o.deadline, "deadline", time.Time{}, []string{time.RFC3339},
+		"with --wait: wait for the restore, and for data that comes later, until this time, such as 2026-01-31T18:00:00Z")
+	flags.StringVar(&o.job, "job", "", "with --wait: the Job that this runs in, which is deleted an hour after success")
 	flags.VarP(o.format, "output", "o", "how to print the result: "+o.format.choices())
 	flags.StringVar(&o.veleroNamespace, "velero-namespace", o.veleroNamespace, "the namespace that Velero and the Restore are in")
 	o.connection.addFlags(flags)
@@ -124,6 +136,9 @@ func (o *postRestoreOptions) check(name string, inNamespaces bool) error {
 	if o.timeout <= 0 {
 		return fmt.Errorf("--timeout is %s: it is a duration above 0, such as 10m", o.timeout)
 	}
+	if !o.wait && (!o.deadline.IsZero() || o.job != "") {
+		return errors.New("--deadline and --job go with --wait only")
+	}
 	slices.Sort(o.namespaces)
 	o.namespaces = slices.Compact(o.namespaces)
 	return nil
@@ -131,18 +146,27 @@ func (o *postRestoreOptions) check(name string, inNamespaces bool) error {
 
 // run is the command. Its errors are exitErrors.
 func (o *postRestoreOptions) run(interrupt context.Context, s surroundings, name string) error {
-	ctx, cancel := context.WithTimeout(interrupt, o.timeout)
-	defer cancel()
 	c, err := s.connect(&o.connection)
 	if err != nil {
 		return failed(err)
 	}
 	p := newProgress(s)
 	run := &phaseTwo{
-		postRestoreOptions: o, client: c, progress: p,
+		postRestoreOptions: o, client: c, progress: p, clock: s.clock,
 		runner: postrestore.NewRunner(c, s.clock, p.logger()),
 		key:    types.NamespacedName{Namespace: o.veleroNamespace, Name: name},
 	}
+	if o.wait {
+		return run.afterRestore(interrupt, func() error { return o.now(interrupt, s, run) })
+	}
+	return o.now(interrupt, s, run)
+}
+
+// now runs phase two and prints how it ended.
+func (o *postRestoreOptions) now(interrupt context.Context, s surroundings, run *phaseTwo) error {
+	ctx, cancel := context.WithTimeout(interrupt, o.timeout)
+	defer cancel()
+	p := run.progress
 	output, err := run.do(ctx)
 	p.end()
 	if output != nil {
@@ -196,6 +220,7 @@ type phaseTwo struct {
 	client   client.Client
 	runner   *postrestore.Runner
 	progress *progress
+	clock    clock.WithTicker
 	key      types.NamespacedName
 }
 
@@ -259,7 +284,7 @@ func (p *phaseTwo) scope(ctx context.Context) (scope postrestore.Scope, exists b
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
 		return postrestore.Scope{}, false, fmt.Errorf("get Restore %s: %w", p.key, err)
-	case exists && !ended(r.Status.Phase):
+	case exists && !ended(r.Status.Phase) && !p.wait:
 		phase := r.Status.Phase
 		if phase == "" {
 			phase = velerov1.RestorePhaseNew
@@ -274,7 +299,7 @@ func (p *phaseTwo) scope(ctx context.Context) (scope postrestore.Scope, exists b
 		if err != nil && !apierrors.IsNotFound(err) {
 			return postrestore.Scope{}, true, err
 		}
-		scope = postrestore.ScopeOf(r, brought.Uncertain, true, options)
+		scope = postrestore.ScopeOf(r, brought.Uncertain, ended(r.Status.Phase), options)
 	} else {
 		owner := postrestore.OwnerOf(p.key.Namespace, p.key.Name)
 		scope = postrestore.Scope{Owner: owner, Restore: postrestore.Restore{NamespacedName: p.key, Ended: true}, Options: options}
