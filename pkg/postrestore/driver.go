@@ -2,6 +2,7 @@ package postrestore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/standby"
 )
 
 const (
@@ -37,6 +39,7 @@ func labelOf(r Restore) string { return label.GetValidName(r.Name) }
 type Driver struct {
 	runner *Runner
 	reader client.Reader
+	keeper *standby.Keeper
 	facts  *restore.Cache
 	clock  clock.WithTicker
 
@@ -49,12 +52,38 @@ type pass struct {
 	at       time.Time
 	settings restore.Settings
 	report   Report
+	// standing says whether a Job stands by. It is looked at only when something waits for the restore's end.
+	standing standby.Standing
 	err      error
 }
 
-// NewDriver returns a Driver that reads settings through c and runs phase two with runner.
-func NewDriver(c client.Reader, runner *Runner, facts *restore.Cache, clk clock.WithTicker) *Driver {
-	return &Driver{runner: runner, reader: c, facts: facts, clock: clk, passes: map[types.UID]pass{}}
+// NewDriver returns a Driver that reads settings and makes Jobs through c, and runs phase two with runner.
+func NewDriver(c client.Client, runner *Runner, facts *restore.Cache, clk clock.WithTicker) *Driver {
+	return &Driver{runner: runner, reader: c, keeper: standby.NewKeeper(c, clk), facts: facts, clock: clk, passes: map[types.UID]pass{}}
+}
+
+// StandBy makes sure of the Job that finishes a restore which its operations cannot finish (see pkg/standby), and logs once
+// whether there is one. Call it for whatever gets an operation: only the first call of a process makes requests. Without a
+// Job nothing else changes, so it returns no error: an item is not to be lost for it.
+func (d *Driver) StandBy(log logrus.FieldLogger, r *velerov1.Restore) {
+	d.standing(context.Background(), log, r)
+}
+
+func (d *Driver) standing(ctx context.Context, log logrus.FieldLogger, r *velerov1.Restore) standby.Standing {
+	standing, first := d.keeper.Ensure(ctx, r)
+	if !first {
+		return standing
+	}
+	log = log.WithField(contract.LogRestore, r.Name)
+	switch {
+	case standing.Err != nil:
+		log.WithError(standing.Err).Warn("No Job stands by to finish the restore: if its operations cannot, run: " + Command(r.Namespace, r.Name))
+	case !standing.Stands():
+		log.WithField(contract.LogReason, standing.Reason).Info("No Job stands by to finish the restore")
+	default:
+		log.WithField(contract.LogJob, standing.Job.String()).Info("A Job stands by to finish the restore")
+	}
+	return standing
 }
 
 // Progress answers Velero's question how far an operation is. An error fails the operation for good, and so does Err in a
@@ -109,7 +138,7 @@ func aboutDC(progress velero.OperationProgress, made pass, name types.Namespaced
 		progress.Description += thenRun(disconnect.OwnerOf(r).Restore)
 	case result.Step.Action == WaitForRestore:
 		progress.Completed = true
-		progress.Description += thenRun(disconnect.OwnerOf(r).Restore)
+		progress.Description += thenGoesOn(made.standing, disconnect.OwnerOf(r).Restore)
 	}
 	return progress
 }
@@ -155,14 +184,15 @@ func (d *Driver) Cancel(log logrus.FieldLogger, id string, r *velerov1.Restore) 
 	return nil
 }
 
-// GiveUp writes the event that phase two of a DeploymentConfig was broken off, with what it was waiting for.
-func (r *Runner) GiveUp(ctx context.Context, scope Scope, name types.NamespacedName) error {
+// GiveUp writes the event that phase two was broken off, with what it was waiting for: on the named DeploymentConfigs, or on all
+// of the scope.
+func (r *Runner) GiveUp(ctx context.Context, scope Scope, names ...types.NamespacedName) error {
 	states, err := r.Look(ctx, scope)
 	if err != nil {
 		return err
 	}
 	for _, state := range states {
-		if state.Name == name && state.DC != nil {
+		if (len(names) == 0 || slices.Contains(names, state.Name)) && state.DC != nil {
 			result := planned(state)
 			result.Step.Sentence = brokenOff(result.Step.Sentence)
 			r.record(ctx, r.logOf(state), state, &eventLog{known: map[string]bool{}}, failed(state, result))
@@ -178,7 +208,7 @@ func (d *Driver) pass(log logrus.FieldLogger, r *velerov1.Restore) pass {
 	if made, ok := d.passes[r.UID]; ok && d.clock.Since(made.at) <= passAge {
 		return made
 	}
-	made := d.makePass(r)
+	made := d.makePass(log, r)
 	made.at = d.clock.Now()
 	if made.err != nil {
 		log.WithError(made.err).WithField(contract.LogRestore, r.Name).Warn("Phase two could not look")
@@ -187,7 +217,7 @@ func (d *Driver) pass(log logrus.FieldLogger, r *velerov1.Restore) pass {
 	return made
 }
 
-func (d *Driver) makePass(r *velerov1.Restore) (made pass) {
+func (d *Driver) makePass(log logrus.FieldLogger, r *velerov1.Restore) (made pass) {
 	// Enough for a slow API server, and an end for one that hangs: Velero waits for the answer.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -206,6 +236,9 @@ func (d *Driver) makePass(r *velerov1.Restore) (made pass) {
 		return made
 	}
 	made.report, made.err = d.runner.Pass(ctx, scope, passBudget)
+	if slices.ContainsFunc(made.report.Results, func(result Result) bool { return result.Step.Action == WaitForRestore }) {
+		made.standing = d.standing(ctx, log, r)
+	}
 	return made
 }
 

@@ -41,9 +41,12 @@ type Scope struct {
 func ScopeOf(r *velerov1.Restore, byLabel, ended bool, options Options) Scope {
 	owner := disconnect.OwnerOf(r)
 	return Scope{
-		Owner:   owner,
-		Hooks:   &r.Spec.Hooks,
-		Restore: Restore{NamespacedName: owner.Restore, UID: owner.UID, Ended: ended, ByLabel: byLabel},
+		Owner: owner,
+		Hooks: &r.Spec.Hooks,
+		Restore: Restore{
+			NamespacedName: owner.Restore, UID: owner.UID,
+			Ended: ended, Hooks: r.Status.HookStatus, ByLabel: byLabel,
+		},
 		Options: options,
 	}
 }

@@ -58,6 +58,8 @@ type Result struct {
 	Retrying error
 	// LostVolumes are volumes whose restore did not complete and that were given up, as <pod>/<volume>.
 	LostVolumes []string
+	// HookNote says that an exec hook of its pods failed or may not have run, empty otherwise. It changes nothing else.
+	HookNote string
 	// Did is the last action that was carried out on it, empty when none was.
 	Did Action
 }
@@ -134,7 +136,7 @@ func (r *Runner) logOf(state State) logrus.FieldLogger {
 
 func planned(state State) Result {
 	_, held, _ := state.record()
-	return Result{Name: state.Name, Step: Next(state), Held: held, Exists: state.DC != nil}
+	return Result{Name: state.Name, Step: Next(state), Held: held, Exists: state.DC != nil, HookNote: state.Restore.hookNote(state.execHooks())}
 }
 
 // Pass looks, takes the next step of every DeploymentConfig side by side, and repeats that while something moves, for at
@@ -187,7 +189,7 @@ func (r *Runner) drive(ctx context.Context, scope Scope, again func(Report) (tim
 		if err != nil {
 			return report, err
 		}
-		report = merge(report, r.round(ctx, states, events))
+		report = merge(report, r.round(ctx, states, report, events))
 		pause, more := again(report)
 		if !more || !r.pause(ctx, pause) {
 			return report, nil
@@ -233,14 +235,15 @@ func merge(before Report, round []Result) Report {
 	return merged
 }
 
-// round takes the next step of every state, side by side.
-func (r *Runner) round(ctx context.Context, states []State, events *eventLog) []Result {
+// round takes the next step of every state, side by side. before is the report of the rounds before.
+func (r *Runner) round(ctx context.Context, states []State, before Report, events *eventLog) []Result {
 	results := make([]Result, len(states))
 	var group errgroup.Group
 	group.SetLimit(sideBySide)
 	for i := range states {
 		group.Go(func() error {
-			results[i] = r.step(ctx, states[i], events)
+			old, _ := before.Find(states[i].Name)
+			results[i] = r.step(ctx, states[i], old, events)
 			return nil
 		})
 	}
@@ -248,9 +251,11 @@ func (r *Runner) round(ctx context.Context, states []State, events *eventLog) []
 	return results
 }
 
-// step takes the next step of one DeploymentConfig, logs it and writes its events.
-func (r *Runner) step(ctx context.Context, state State, events *eventLog) Result {
+// step takes the next step of one DeploymentConfig, logs it and writes its events. old is its last result, empty in the first
+// round.
+func (r *Runner) step(ctx context.Context, state State, old Result, events *eventLog) Result {
 	result := planned(state)
+	result.HookNote = cmp.Or(result.HookNote, old.HookNote) // its pods, which told about hooks, may be gone by now
 	log := r.logOf(state)
 	if result.Held {
 		r.record(ctx, log, state, events, held(state))
@@ -270,10 +275,11 @@ func (r *Runner) step(ctx context.Context, state State, events *eventLog) Result
 			log.WithError(err).Error("Step of phase two failed")
 		}
 		if err == nil && (result.Step.Action == Finish || result.Step.Action == Reattach) {
-			if result.Step.Action == Finish {
+			finished := result.Step.Action == Finish
+			result.Step.Action = Done
+			if finished {
 				r.record(ctx, log, state, events, resumed(state, result))
 			}
-			result.Step.Action = Done
 		}
 	}
 	if result.Failed() && result.Exists {

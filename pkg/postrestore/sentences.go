@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/standby"
 )
 
 // What phase two says. One state has one sentence: Next makes it, Result.Sentence adds why the step could not be taken,
@@ -32,6 +34,8 @@ func (r Result) Sentence() string {
 		return fmt.Sprintf("%s: %v", r.Step.Sentence, r.Err)
 	case r.Retrying != nil && !errors.Is(r.Retrying, context.Canceled) && !errors.Is(r.Retrying, context.DeadlineExceeded):
 		return r.Step.Sentence + ": " + notYet(r.Retrying)
+	case r.HookNote != "" && r.Step.Action == Done:
+		return r.Step.Sentence + "; " + r.HookNote
 	default:
 		return r.Step.Sentence
 	}
@@ -39,11 +43,40 @@ func (r Result) Sentence() string {
 
 // Command returns the shell command by which a person runs phase two of a restore.
 func Command(veleroNamespace, restoreName string) string {
-	return fmt.Sprintf("kubectl -n %s exec deploy/velero -c velero -- /plugins/velero-plugin-for-openshift-dr post-restore %s", veleroNamespace, restoreName)
+	return fmt.Sprintf("kubectl -n %s exec deploy/velero -c velero -- %s post-restore %s", veleroNamespace, contract.InstalledPath, restoreName)
 }
 
 // thenRun goes behind a sentence whose state a person ends.
 func thenRun(of types.NamespacedName) string { return "; then run: " + Command(of.Namespace, of.Name) }
+
+// thenGoesOn goes behind the sentence of WaitForRestore: the operation ends, and somebody else goes on when the restore has ended.
+func thenGoesOn(standing standby.Standing, of types.NamespacedName) string {
+	if standing.Stands() {
+		return fmt.Sprintf("; then the Job %s goes on", standing.Job)
+	}
+	return fmt.Sprintf("; no Job stands by to go on (%s)", standing.Reason) + thenRun(of)
+}
+
+// hookNote says, of a DeploymentConfig in whose pods these exec hooks apply, that a hook has failed or may not have run: empty
+// when Velero has counted hooks and none of them failed, and while the restore goes on. Which hook it was is only in the restore's log.
+//
+// Velero counts in memory and writes the count when the restore finalizes. So it has none of a restore that a restart of Velero has
+// ended or that went on after one, nor of one whose hooks took longer than Velero awaits them
+// (velero pkg/controller/restore_finalizer_controller.go, WaitRestoreExecHook).
+func (r Restore) hookNote(hooks []string) string {
+	if len(hooks) == 0 || !r.Ended || r.UID == "" {
+		return ""
+	}
+	see := fmt.Sprintf("see `velero restore logs %s -n %s`", r.Name, r.Namespace)
+	switch {
+	case r.Hooks == nil || r.Hooks.HooksAttempted == 0:
+		return fmt.Sprintf("whether its exec hook (%s) has run to its end is not known: %s", strings.Join(hooks, ", "), see)
+	case r.Hooks.HooksFailed > 0:
+		return fmt.Sprintf("%d of %s of the restore failed: %s", r.Hooks.HooksFailed, count(r.Hooks.HooksAttempted, "exec hook", "exec hooks"), see)
+	default:
+		return ""
+	}
+}
 
 // about names the DeploymentConfig, where the sentence stands alone.
 func about(result Result) string {

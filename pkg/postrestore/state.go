@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 )
 
@@ -57,6 +59,8 @@ type Restore struct {
 	UID types.UID
 	// Ended is true when the Restore is in a phase that it does not leave, or does not exist any more.
 	Ended bool
+	// Hooks is what Velero has written down of the restore's exec hooks, nil when it has not. It counts those of all pods.
+	Hooks *velerov1.HookStatus
 	// ByLabel is true when the restore or its backup chose items by label or policy: a DeploymentConfig that is not
 	// there was then not meant to be.
 	ByLabel bool

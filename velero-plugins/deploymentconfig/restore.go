@@ -73,6 +73,7 @@ func (a *RestoreAction) Execute(input *velero.RestoreItemActionExecuteInput) (*v
 	}
 	output := velero.NewRestoreItemActionExecuteOutput(edited)
 	if decision.Operation {
+		a.driver.StandBy(a.log, input.Restore)
 		output = output.WithOperationID(postrestore.OperationFor(input.Restore, target, name))
 	}
 	return output, nil

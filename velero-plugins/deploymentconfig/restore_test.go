@@ -3,6 +3,7 @@ package deploymentconfig_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -177,9 +178,10 @@ func TestExecute(t *testing.T) {
 				t.Errorf("item (-want +got):\n%s", diff)
 			}
 			require.Empty(t, cmp.Diff(before, input), "the input was changed")
-			require.Len(t, entries.AllEntries(), 1, "one line an item")
-			require.Equal(t, tc.decision, entries.LastEntry().Data["decision"])
-			require.Equal(t, tc.level, entries.LastEntry().Level)
+			decisions := slices.DeleteFunc(entries.AllEntries(), func(e *logrus.Entry) bool { return e.Data["decision"] == nil })
+			require.Len(t, decisions, 1, "one line an item")
+			require.Equal(t, tc.decision, decisions[0].Data["decision"])
+			require.Equal(t, tc.level, decisions[0].Level)
 			require.Empty(t, requests.Writes())
 		})
 	}
@@ -293,6 +295,73 @@ func TestExecuteListsOnceForManyDeploymentConfigs(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, map[string]int{"list DeploymentConfig": 5, "list Pod": 5}, requests.Count())
+}
+
+// Whatever its operations cannot finish, a Job does: one for the restore, made with the first DeploymentConfig that has an
+// operation, at a cost that does not grow.
+func TestExecuteMakesSureOfOneJobARestore(t *testing.T) {
+	t.Parallel()
+	execute := func(t *testing.T, action *deploymentconfig.RestoreAction, r *velerov1.Restore, n int) {
+		t.Helper()
+		for i := range n {
+			output, err := action.Execute(testkit.Input(r, testkit.MakeDC("shop", strconv.Itoa(i)).Annotation("oadp.openshift.io/includes-dm-dc-fix", "true").Obj()))
+			require.NoError(t, err)
+			require.NotEmpty(t, output.OperationID)
+		}
+	}
+	t.Run("made once", func(t *testing.T) {
+		t.Parallel()
+		log, entries := testkit.RecordingLogger(t)
+		action, requests := newAction(t, log, testkit.VeleroDeployment())
+		execute(t, action, testkit.RestoreNamed("r").Result(), 50)
+		require.Equal(t, []string{"create Job openshift-adp/post-restore-r-b684e1"}, written(requests))
+		require.Equal(t, map[string]int{
+			"list DeploymentConfig": 1, "list Pod": 1, "get Job": 1, "get Deployment": 1, "list ConfigMap": 1, "create Job": 1,
+		}, requests.Count())
+		said := slices.DeleteFunc(entries.AllEntries(), func(e *logrus.Entry) bool { return e.Data["job"] == nil })
+		require.Len(t, said, 1, "one line a restore")
+		require.Equal(t, "openshift-adp/post-restore-r-b684e1", said[0].Data["job"])
+	})
+	t.Run("not where nothing has an operation", func(t *testing.T) {
+		t.Parallel()
+		action, requests := newAction(t, testkit.Logger(t), testkit.VeleroDeployment())
+		output, err := action.Execute(testkit.Input(testkit.RestoreNamed("r").Result(), web().Obj()))
+		require.NoError(t, err)
+		require.Empty(t, output.OperationID)
+		require.Empty(t, requests.Writes())
+	})
+	t.Run("not with resume: manual", func(t *testing.T) {
+		t.Parallel()
+		action, requests := newAction(t, testkit.Logger(t), testkit.VeleroDeployment())
+		r := testkit.RestoreNamed("r").Result()
+		r.Annotations = map[string]string{"oadp.openshift.io/dc-resume": "manual"}
+		execute(t, action, r, 1)
+		require.Empty(t, requests.Writes())
+	})
+	t.Run("no item is lost where none can be made", func(t *testing.T) {
+		t.Parallel()
+		log, entries := testkit.RecordingLogger(t)
+		action, requests := newAction(t, log, testkit.VeleroDeployment())
+		requests.Fail(func(r testkit.Request) error {
+			if r.Kind == "Job" {
+				return apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "", nil)
+			}
+			return nil
+		})
+		execute(t, action, testkit.RestoreNamed("r").Result(), 5)
+		warnings := slices.DeleteFunc(entries.AllEntries(), func(e *logrus.Entry) bool { return e.Level != logrus.WarnLevel })
+		require.Len(t, warnings, 1)
+		require.Contains(t, warnings[0].Message, "/plugins/velero-plugin-for-openshift-dr post-restore r")
+		require.ErrorContains(t, warnings[0].Data["error"].(error), "jobs.batch")
+	})
+}
+
+func written(requests *testkit.Requests) []string {
+	var writes []string
+	for _, request := range requests.Writes() {
+		writes = append(writes, request.String())
+	}
+	return writes
 }
 
 func TestProgressAndCancelAreTheDrivers(t *testing.T) {

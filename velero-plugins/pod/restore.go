@@ -78,7 +78,11 @@ func (a *RestoreAction) Execute(input *velero.RestoreItemActionExecuteInput) (*v
 		edited := item.Edit(input.Item)
 		disconnect.Detach(edited, dc, disconnect.OwnerOf(input.Restore))
 		output.UpdatedItem = edited
-		return output.WithOperationID(a.operation(input.Restore, pod.Namespace, dc, known.Scope)), nil
+		operation := a.operation(input.Restore, pod.Namespace, dc, known.Scope)
+		if operation != "" {
+			a.driver.StandBy(a.log, input.Restore)
+		}
+		return output.WithOperationID(operation), nil
 	default:
 		return output, nil
 	}

@@ -2,6 +2,7 @@ package pod_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -170,8 +171,9 @@ func TestExecute(t *testing.T) {
 				require.Equal(t, "shop", got.GetNamespace(), "Velero maps the namespace afterwards")
 			}
 			require.Empty(t, cmp.Diff(before, input), "the input was changed")
-			require.Len(t, entries.AllEntries(), 1, "one line an item")
-			entry := entries.LastEntry()
+			decisions := slices.DeleteFunc(entries.AllEntries(), func(e *logrus.Entry) bool { return e.Data["decision"] == nil })
+			require.Len(t, decisions, 1, "one line an item")
+			entry := decisions[0]
 			require.Equal(t, tc.level, entry.Level)
 			require.Equal(t, tc.want, entry.Data["decision"])
 			require.Contains(t, entry.Data["reason"], tc.says)
@@ -326,6 +328,26 @@ func TestProgressAndCancelAreTheDrivers(t *testing.T) {
 	_, err = action.Progress("x", r)
 	require.ErrorContains(t, err, "is invalid")
 	require.ErrorContains(t, action.Cancel("x", r), "is invalid")
+}
+
+// Where no DeploymentConfig's own operation looks after a pod, its Job is made with the pod's.
+func TestExecuteMakesSureOfAJobWithAnOperation(t *testing.T) {
+	t.Parallel()
+	execute := func(t *testing.T, edit func(*velerov1.Restore)) *testkit.Requests {
+		t.Helper()
+		action, requests := newAction(t, testkit.Logger(t), backup(), testkit.VeleroDeployment(), dataOf("shop", "a"), testkit.MakeDC("shop", "web").Replicas(0).Obj())
+		r := testkit.RestoreNamed("r").Result()
+		edit(r)
+		for range 2 {
+			_, err := action.Execute(testkit.Input(r, claimPod().Obj()))
+			require.NoError(t, err)
+		}
+		return requests
+	}
+	without := execute(t, func(r *velerov1.Restore) { r.Spec.ExcludedResources = []string{"deploymentconfigs.apps.openshift.io"} })
+	require.Len(t, without.Of("create", "Job"), 1)
+	with := execute(t, func(*velerov1.Restore) {})
+	require.Empty(t, with.Writes(), "the DeploymentConfig action makes it")
 }
 
 func copyOf(input *velero.RestoreItemActionExecuteInput) *velero.RestoreItemActionExecuteInput {
