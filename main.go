@@ -17,10 +17,13 @@ import (
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/cli"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/postrestore"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/ramen"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/deploymentconfig"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/pod"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/recipe"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/replicationcontroller"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/volumereplicationgroup"
 )
 
 func main() {
@@ -42,6 +45,8 @@ func serve() {
 	shared := &parts{}
 	framework.NewServer().
 		BindFlags(pflag.CommandLine).
+		RegisterBackupItemActionV2(contract.VRGBackupAction, shared.make(newVRGBackup)).
+		RegisterBackupItemActionV2(contract.RecipeBackupAction, shared.make(newRecipeBackup)).
 		RegisterRestoreItemActionV2(contract.PodRestoreAction, shared.make(newPodRestore)).
 		RegisterRestoreItemActionV2(contract.DeploymentConfigRestoreAction, shared.make(newDeploymentConfigRestore)).
 		RegisterRestoreItemActionV2(contract.ReplicationControllerRestoreAction, shared.make(newReplicationControllerRestore)).
@@ -58,13 +63,20 @@ func newReplicationControllerRestore(log logrus.FieldLogger, p *parts) any {
 	return replicationcontroller.New(log, p.facts)
 }
 
-// parts are what the actions of one process share: the facts of a restore are then read once for all of them, and one
-// pass of phase two answers for all operations. They are made when Velero first asks for an action, so that listing the
+func newVRGBackup(log logrus.FieldLogger, p *parts) any {
+	return volumereplicationgroup.NewBackup(log, p.backups)
+}
+
+func newRecipeBackup(log logrus.FieldLogger, p *parts) any { return recipe.NewBackup(log, p.backups) }
+
+// parts are what the actions of one process share: the facts of a backup or restore are then read once for all of them, and
+// one pass of phase two answers for all operations. They are made when Velero first asks for an action, so that listing the
 // actions needs no cluster.
 type parts struct {
-	mu     sync.Mutex
-	facts  *restore.Cache
-	driver *postrestore.Driver
+	mu      sync.Mutex
+	backups *ramen.Backups
+	facts   *restore.Cache
+	driver  *postrestore.Driver
 }
 
 // make returns an initializer in Velero's form.
@@ -91,6 +103,7 @@ func (p *parts) connect(log logrus.FieldLogger) error {
 	if err != nil {
 		return err
 	}
+	p.backups = ramen.NewBackups(c)
 	p.facts = restore.NewCache(c)
 	p.driver = postrestore.NewDriver(c, postrestore.NewRunner(c, clock.RealClock{}, log), p.facts, clock.RealClock{})
 	return nil

@@ -166,6 +166,7 @@ const (
 // Log field keys. The fields `resource`, `name` and `namespace` must be strings: a Velero server panics on others.
 const (
 	LogAction    = "action"
+	LogResource  = "resource"
 	LogNamespace = "namespace"
 	LogName      = "name"
 	LogTarget    = "targetNamespace"

@@ -11,10 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/plugin/velero"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/recipe"
 )
 
 // ErrIncomplete is returned for a call of Velero that lacks the item, the item as backed up or the restore.
@@ -24,6 +26,17 @@ var ErrIncomplete = errors.New("velero called the action without an item, its or
 func Check(input *velero.RestoreItemActionExecuteInput) error {
 	if input == nil || isNil(input.Item) || isNil(input.ItemFromBackup) || input.Restore == nil {
 		return ErrIncomplete
+	}
+	return nil
+}
+
+// ErrIncompleteBackup is returned for a call of Velero that lacks the item or the backup.
+var ErrIncompleteBackup = errors.New("velero called the action without an item or a backup")
+
+// CheckBackup tells whether the call of a backup action is complete.
+func CheckBackup(source runtime.Unstructured, backup *velerov1.Backup) error {
+	if isNil(source) || backup == nil {
+		return ErrIncompleteBackup
 	}
 	return nil
 }
@@ -63,5 +76,20 @@ func LogDecision(log logrus.FieldLogger, decision disconnect.Decision) {
 		log.Debug("Decided on the item")
 	default:
 		log.Info("Decided on the item")
+	}
+}
+
+// Say writes a line of an action at a level of the core's. In a backup the text is all that `velero backup describe` shows of a
+// warning or an error, so it names what it is about.
+func Say(log logrus.FieldLogger, level recipe.Level, text string) {
+	switch level {
+	case recipe.LevelError:
+		log.Error(text)
+	case recipe.LevelWarn:
+		log.Warn(text)
+	case recipe.LevelInfo:
+		log.Info(text)
+	default:
+		log.Debug(text)
 	}
 }

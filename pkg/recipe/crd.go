@@ -34,7 +34,7 @@ func CRDOf(object *unstructured.Unstructured) (CRD, error) {
 	if err != nil {
 		return crd, fmt.Errorf("CustomResourceDefinition %s: %w", crd.Name, err)
 	}
-	for _, version := range maps(spec["versions"]) {
+	for _, version := range objects(spec["versions"]) {
 		name, _ := version["name"].(string)
 		if served, _ := version["served"].(bool); served && name != "" {
 			crd.Served = append(crd.Served, name)
@@ -42,7 +42,7 @@ func CRDOf(object *unstructured.Unstructured) (CRD, error) {
 	}
 	slices.Sort(crd.Served)
 	status, _, _ := mapAt(object.Object, "status") // a status of another shape holds no condition
-	for _, condition := range maps(status["conditions"]) {
+	for _, condition := range objects(status["conditions"]) {
 		if condition["status"] != "True" {
 			continue
 		}
@@ -92,8 +92,8 @@ func SHA256OfSpec(object *unstructured.Unstructured) (string, error) {
 	return SHA256(object.Object["spec"])
 }
 
-// maps returns the objects in a list, and leaves out what is none.
-func maps(list any) []map[string]any {
+// objects returns the objects in a list, and leaves out what is none.
+func objects(list any) []map[string]any {
 	items, _ := list.([]any)
 	var found []map[string]any
 	for _, item := range items {
