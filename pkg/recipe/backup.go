@@ -1,7 +1,6 @@
 package recipe
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -115,7 +114,7 @@ func DecideBackup(f BackupFacts) BackupDecision {
 	reference, ok, err := ReferenceOf(f.VRG)
 	switch {
 	case MadeByRamen(f.Backup):
-		return BackupDecision{Outcome: OutcomeNone, Level: LevelDebug, Reason: "the backup is made by Ramen itself"}
+		return BackupDecision{Outcome: OutcomeNone, Level: LevelDebug, Reason: "The backup is made by Ramen itself"}
 	case err != nil:
 		return f.missing(reference, because(OutcomeMalformed, err.Error(), "correct it"))
 	case !ok:
@@ -126,12 +125,12 @@ func DecideBackup(f BackupFacts) BackupDecision {
 			Reason: fmt.Sprintf("Recipe %s of VRG %s is part of Ramen: there is no object of it to back up", reference.Key, f.vrg()),
 		}
 	case reference.Key.Name == "":
-		return f.missing(reference, because(OutcomeDangling, "the reference names no Recipe", "give it a name, or take it out of the VRG"))
+		return f.missing(reference, because(OutcomeDangling, "the reference names no Recipe", "give it a name, or take it out of the VRG,"))
 	case !f.mayBring(reference):
 		return f.missing(reference, because(OutcomeDenied,
 			fmt.Sprintf("the backup does not include namespace %s, and VRGs of namespace %s may not bring objects of other namespaces into it",
 				reference.Key.Namespace, f.VRG.GetNamespace()),
-			fmt.Sprintf("include namespace %s in the backup or, if only administrators can write VRGs in %s, add that to the setting %s",
+			fmt.Sprintf("include namespace %s in the backup or, if only administrators can write VRGs in %s, add it to the setting %s,",
 				reference.Key.Namespace, f.VRG.GetNamespace(), contract.AdminNamespacesSetting)))
 	}
 	if obstacle := f.obstacle(reference); obstacle != nil {
@@ -150,7 +149,7 @@ func (f BackupFacts) bundled(reference Reference) BackupDecision {
 		Recipes:  []types.NamespacedName{reference.Key},
 		Warnings: f.warnings(reference, record),
 	}
-	if f.VRGCRD.Object != nil && usable(contract.CRDResource, contract.VRGCRD, f.VRGCRD) == nil {
+	if f.VRGCRD.Object != nil && usableCRD(contract.VRGCRD, f.VRGCRD) == nil {
 		// Velero leaves it out where the backup excludes cluster resources, and a VRG is nothing without it.
 		decision.CRDs = append(decision.CRDs, contract.VRGCRD)
 	}
@@ -162,7 +161,7 @@ func (f BackupFacts) missing(reference Reference, why *obstacle) BackupDecision 
 	if level == "" {
 		level = LevelError
 	}
-	name := "the Recipe"
+	name := "The Recipe"
 	if reference.Key.Name != "" {
 		name = "Recipe " + reference.Key.String()
 	}
@@ -196,7 +195,7 @@ func (f BackupFacts) obstacle(reference Reference) *obstacle {
 		}
 		return because(OutcomeDangling, cause, "create it, or correct the reference,")
 	}
-	if found := usable(contract.RecipeResource+"."+contract.RamenGroup, reference.Key.String(), f.Recipe); found != nil {
+	if found := usableRecipe(reference.Key, f.Recipe); found != nil {
 		return found
 	}
 	if _, err := SHA256OfSpec(f.Recipe.Object); err != nil {
@@ -211,7 +210,7 @@ func crdObstacle(found Found) *obstacle {
 		return because(OutcomeCRDAbsent, "this cluster has no CustomResourceDefinition "+contract.RecipeCRD,
 			"install it and create the Recipe, or take the reference out of the VRG,")
 	}
-	if obstacle := usable(contract.CRDResource, contract.RecipeCRD, found); obstacle != nil {
+	if obstacle := usableCRD(contract.RecipeCRD, found); obstacle != nil {
 		return obstacle
 	}
 	crd, err := CRDOf(found.Object)
@@ -227,15 +226,15 @@ func crdObstacle(found Found) *obstacle {
 // CanRead tells whether a look for the CRD of Recipes found one that serves Recipes.
 func CanRead(crd Found) bool { return crdObstacle(crd) == nil }
 
-// usable returns what keeps an object from being brought into a backup, as far as that is the same for every kind.
-func usable(resource, name string, found Found) *obstacle {
-	what := resource + " " + name
+// usable returns what keeps an object from being brought into a backup, as far as that is the same for every kind. what names
+// the object, resource the rights to it.
+func usable(what, resource string, found Found) *obstacle {
 	switch {
 	case apierrors.IsForbidden(found.Err) || apierrors.IsUnauthorized(found.Err):
-		return because(OutcomeForbidden, fmt.Sprintf("Velero may not get %s (%v)", what, found.Err),
+		return because(OutcomeForbidden, fmt.Sprintf("Velero may not read %s (%v)", what, found.Err),
 			fmt.Sprintf("grant Velero's service account the verb get on %s", resource))
 	case found.Err != nil:
-		return because(OutcomeError, fmt.Sprintf("the API server could not be asked for it (%v)", found.Err), "see to the API server")
+		return because(OutcomeError, fmt.Sprintf("%s could not be read (%v)", what, found.Err), "see to the API server")
 	case found.Object == nil:
 		return because(OutcomeError, what+" was not looked for", "report this as a bug of the plugin")
 	case found.Object.GetDeletionTimestamp() != nil:
@@ -247,6 +246,14 @@ func usable(resource, name string, found Found) *obstacle {
 	}
 }
 
+func usableCRD(name string, found Found) *obstacle {
+	return usable(contract.CRDKind+" "+name, contract.CRDResource+"."+contract.CRDGroup, found)
+}
+
+func usableRecipe(key types.NamespacedName, found Found) *obstacle {
+	return usable(contract.RecipeKind+" "+key.String(), fmt.Sprintf("%s in namespace %s", contract.RecipeCRD, key.Namespace), found)
+}
+
 // record returns the Record of the VRG. What was not read is left empty.
 func (f BackupFacts) record(outcome Outcome, reference Reference) *Record {
 	record := &Record{
@@ -255,7 +262,7 @@ func (f BackupFacts) record(outcome Outcome, reference Reference) *Record {
 	}
 	if found := f.CRD.Object; found != nil {
 		if crd, err := CRDOf(found); err == nil {
-			record.CRD = &CRDRecord{Served: crd.Served, SHA256: crd.SHA256}
+			record.CRD = &CRDRecord{Served: crd.Served[:min(len(crd.Served), maxServed)], SHA256: crd.SHA256}
 		}
 	}
 	if found := f.Recipe.Object; found != nil {
@@ -279,7 +286,7 @@ func (f BackupFacts) warnings(reference Reference, record *Record) []string {
 			"(generation %d, captured at %d): its recipeParameters may not be those of the capture", f.vrg(), record.VRG.Generation, record.VRG.Capture.StartGeneration))
 	}
 	if f.ClusterErr != nil {
-		warnings = append(warnings, fmt.Sprintf("the cluster that VRG %s is backed up on is not recorded, so a restore takes it for another one: %v",
+		warnings = append(warnings, fmt.Sprintf("The cluster that VRG %s is backed up on is not recorded, so a restore takes it for another one: %v",
 			f.vrg(), f.ClusterErr))
 	}
 	parameters, err := ParametersOf(f.VRG)
@@ -329,12 +336,13 @@ func (d BackupDecision) Apply(item *unstructured.Unstructured) error {
 func DecideRecipeBackup(item *unstructured.Unstructured, backup *velerov1.Backup, crd Found) BackupDecision {
 	name := types.NamespacedName{Namespace: item.GetNamespace(), Name: item.GetName()}
 	if MadeByRamen(backup) {
-		return BackupDecision{Outcome: OutcomeNone, Level: LevelDebug, Reason: "the backup is made by Ramen itself"}
+		return BackupDecision{Outcome: OutcomeNone, Level: LevelDebug, Reason: "The backup is made by Ramen itself"}
 	}
+	found := usableCRD(contract.RecipeCRD, crd)
 	if apierrors.IsNotFound(crd.Err) {
-		crd.Err = errors.New("it is gone, though there is a Recipe")
+		found = because(OutcomeCRDAbsent, "this cluster has it no more", "install it")
 	}
-	if found := usable(contract.CRDResource, contract.RecipeCRD, crd); found != nil {
+	if found != nil {
 		return BackupDecision{Outcome: found.outcome, Level: LevelWarn, Reason: fmt.Sprintf(
 			"Recipe %s may come into this backup without its CustomResourceDefinition, and can then be restored only where there is one: %s; %s and back up again",
 			name, found.cause, found.cure)}

@@ -20,7 +20,7 @@ const (
 const restoreWorkflow = "restore"
 
 // Lint returns what will go wrong when Ramen uses a Recipe with the parameters of a VRG: sentences without a subject, sorted,
-// at most 20. The values of parameters are in none of them. nil means that nothing was found; of a Recipe without a spec there
+// at most 20. Values of parameters are in them only as names of groups and hooks. nil means that nothing was found; of a Recipe without a spec there
 // is nothing to say.
 func Lint(recipe *unstructured.Unstructured, parameters map[string][]string) []string {
 	spec, _, err := mapAt(recipe.Object, "spec")
@@ -219,7 +219,7 @@ func pathsOf(uses []usage, which func(usage) bool) string {
 func places(paths []string) string {
 	paths = slices.Compact(paths)
 	if more := len(paths) - maxPlaces; more > 0 {
-		return fmt.Sprintf("%s and %d more places", strings.Join(paths[:maxPlaces], ", "), more)
+		return fmt.Sprintf("%s and %d more", strings.Join(paths[:maxPlaces], ", "), more)
 	}
 	return strings.Join(paths, ", ")
 }

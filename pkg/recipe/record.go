@@ -85,9 +85,12 @@ type Identity struct {
 	SHA256 string `json:"sha256,omitempty"`
 }
 
+// maxServed bounds the versions that a CRDRecord names.
+const maxServed = 16
+
 // CRDRecord is what a Record says of the CRD of Recipes.
 type CRDRecord struct {
-	// Served versions, sorted.
+	// Served versions, sorted; the first 16.
 	Served []string `json:"served"`
 	// SHA256 of its spec, see SHA256.
 	SHA256 string `json:"sha256"`
@@ -124,13 +127,21 @@ func VRGRecordOf(vrg *unstructured.Unstructured) VRGRecord {
 	capture := &Capture{}
 	capture.Number = intOf(status["number"])
 	capture.StartGeneration = intOf(status["startGeneration"])
-	capture.StartTime, _ = status["startTime"].(string)
-	capture.EndTime, _ = status["endTime"].(string)
+	capture.StartTime, capture.EndTime = timeOf(status["startTime"]), timeOf(status["endTime"])
 	record.Capture = capture
 	if capture.StartGeneration != 0 && record.Generation != 0 {
 		record.AsCaptured = new(capture.StartGeneration == record.Generation)
 	}
 	return record
+}
+
+// timeOf returns a time as it stands in the object, empty for what cannot be one.
+func timeOf(value any) string {
+	text, _ := value.(string)
+	if len(text) > 64 {
+		return ""
+	}
+	return text
 }
 
 // Key of the Recipe.
