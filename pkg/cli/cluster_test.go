@@ -164,6 +164,9 @@ func (c *cluster) runIn(ctx context.Context, s surroundings, args ...string) ran
 	if s.screen == nil {
 		s.screen = func() (int, int, bool) { return 0, 0, false }
 	}
+	if s.outScreen == nil {
+		s.outScreen = func() (int, int, bool) { return 0, 0, false }
+	}
 	s.connect = func(*connection) (client.Client, error) { return c.client, nil }
 	code := execute(ctx, args, s)
 	return ran{code: code, out: out.String(), errOut: errOut.String()}
@@ -251,3 +254,7 @@ func oneApplication() []client.Object {
 		detachedPod("shop", "web", "web-3-a", true), detachedPod("shop", "web", "web-3-b", true),
 	}
 }
+
+var realClock = clock.RealClock{}
+
+func noScreen() (width, height int, ok bool) { return 0, 0, false }

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -60,4 +63,19 @@ func (s surroundings) veleroNamespace() (namespace string, guessed bool) {
 		}
 	}
 	return velerov1.DefaultNamespace, true
+}
+
+// checkNamespaces returns the namespaces of the flag --namespace, each once. An empty name is refused because it comes from
+// an unset variable of a shell, and without it a command would work on the whole cluster. set tells whether the flag is.
+func checkNamespaces(namespaces []string, set bool, veleroNamespace string) ([]string, error) {
+	if set && len(namespaces) == 0 {
+		return nil, errors.New("--namespace is empty: name a namespace, or leave it out to work in all")
+	}
+	for _, namespace := range append([]string{veleroNamespace}, namespaces...) {
+		if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
+			return nil, fmt.Errorf("%q is not the name of a namespace: %s", namespace, strings.Join(problems, "; "))
+		}
+	}
+	namespaces = slices.Sorted(slices.Values(namespaces))
+	return slices.Compact(namespaces), nil
 }

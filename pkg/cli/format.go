@@ -15,6 +15,7 @@ import (
 const (
 	formatText  = "text"
 	formatTable = "table"
+	formatWide  = "wide"
 	formatJSON  = "json"
 	formatYAML  = "yaml"
 )

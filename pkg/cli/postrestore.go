@@ -119,19 +119,10 @@ func newPostRestore(s surroundings) *cobra.Command {
 	return cmd
 }
 
-// check finds what is wrong with the command line. An empty name of a namespace is refused because it comes from an
-// unset variable of a shell, and without it the command would work on the whole cluster.
+// check finds what is wrong with the command line.
 func (o *postRestoreOptions) check(name string, inNamespaces bool) error {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return fmt.Errorf("%q is not the name of a Restore: %s", name, strings.Join(problems, "; "))
-	}
-	if inNamespaces && len(o.namespaces) == 0 {
-		return errors.New("--namespace is empty: name a namespace, or leave it out to work in all")
-	}
-	for _, namespace := range append([]string{o.veleroNamespace}, o.namespaces...) {
-		if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
-			return fmt.Errorf("%q is not the name of a namespace: %s", namespace, strings.Join(problems, "; "))
-		}
 	}
 	if o.timeout <= 0 {
 		return fmt.Errorf("--timeout is %s: it is a duration above 0, such as 10m", o.timeout)
@@ -139,9 +130,9 @@ func (o *postRestoreOptions) check(name string, inNamespaces bool) error {
 	if !o.wait && (!o.deadline.IsZero() || o.job != "") {
 		return errors.New("--deadline and --job go with --wait only")
 	}
-	slices.Sort(o.namespaces)
-	o.namespaces = slices.Compact(o.namespaces)
-	return nil
+	var err error
+	o.namespaces, err = checkNamespaces(o.namespaces, inNamespaces, o.veleroNamespace)
+	return err
 }
 
 // run is the command. Its errors are exitErrors.
@@ -249,7 +240,7 @@ func (p *phaseTwo) do(ctx context.Context) (*Output, error) {
 	if p.dryRun {
 		return &planned, nil
 	}
-	_ = planned.print(p.progress.out, formatTable) // to stderr, where an error can be told to nobody
+	_ = planned.print(p.progress.canvas.out, formatTable) // to stderr, where an error can be told to nobody
 	return p.drive(ctx, scope, plan)
 }
 
@@ -284,7 +275,7 @@ func (p *phaseTwo) scope(ctx context.Context) (scope postrestore.Scope, exists b
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
 		return postrestore.Scope{}, false, fmt.Errorf("get Restore %s: %w", p.key, err)
-	case exists && !ended(r.Status.Phase) && !p.wait:
+	case exists && !postrestore.Ended(r.Status.Phase) && !p.wait:
 		phase := r.Status.Phase
 		if phase == "" {
 			phase = velerov1.RestorePhaseNew
@@ -299,7 +290,7 @@ func (p *phaseTwo) scope(ctx context.Context) (scope postrestore.Scope, exists b
 		if err != nil && !apierrors.IsNotFound(err) {
 			return postrestore.Scope{}, true, err
 		}
-		scope = postrestore.ScopeOf(r, brought.Uncertain, ended(r.Status.Phase), options)
+		scope = postrestore.ScopeOf(r, brought.Uncertain, postrestore.Ended(r.Status.Phase), options)
 	} else {
 		owner := postrestore.OwnerOf(p.key.Namespace, p.key.Name)
 		scope = postrestore.Scope{Owner: owner, Restore: postrestore.Restore{NamespacedName: p.key, Ended: true}, Options: options}
@@ -319,24 +310,10 @@ func (p *phaseTwo) startTimeout(ctx context.Context, r *velerov1.Restore) time.D
 	return settings.StartTimeout
 }
 
-// ended tells whether a Restore does not leave its phase any more. A phase that is not known here is one of a later
-// Velero, and may well be left.
-func ended(phase velerov1.RestorePhase) bool {
-	switch phase {
-	case velerov1.RestorePhaseCompleted, velerov1.RestorePhasePartiallyFailed, velerov1.RestorePhaseFailed, velerov1.RestorePhaseFailedValidation:
-		return true
-	default:
-		return false
-	}
-}
-
 // nothing says that nothing is held: of a restore that exists, this is good news; of an unknown one, most likely a slip of
 // the pen, and the names that do hold something help.
 func (p *phaseTwo) nothing(ctx context.Context, exists bool) (*Output, error) {
-	where := "the cluster"
-	if len(p.namespaces) > 0 {
-		where = "namespace " + strings.Join(p.namespaces, ", ")
-	}
+	where := where(p.namespaces)
 	if exists {
 		p.progress.note(fmt.Sprintf("Nothing to do: nothing in %s is held for restore %s.", where, p.key))
 		return &Output{Restore: p.key.Name, Namespace: p.key.Namespace, Results: []OutputResult{}}, nil

@@ -159,7 +159,7 @@ func TestPostRestoreOfARestoreThatIsNotThere(t *testing.T) {
 		},
 		"elsewhere than in the namespaces": {
 			objects: oneApplication(), args: []string{"monday", "-n", "bank,depot"}, code: ExitFailed,
-			errOut: "error: there is no Restore velero/monday, and nothing in namespace bank, depot is held for it; no other restore holds anything there either. See also --velero-namespace\n",
+			errOut: "error: there is no Restore velero/monday, and nothing in namespaces bank, depot is held for it; no other restore holds anything there either. See also --velero-namespace\n",
 		},
 		"it has expired, but its marks are there": {
 			objects: oneApplication(), args: []string{"monday"}, code: ExitDone,

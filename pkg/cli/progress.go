@@ -3,56 +3,44 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/postrestore"
 )
 
-// screen returns the size of the terminal that progress is shown on, in characters. ok is false when it is none.
-type screen func() (width, height int, ok bool)
-
-// screenOf returns the screen that out is. It is asked again at every drawing: people resize their windows.
-func screenOf(out io.Writer) screen {
-	file, isFile := out.(*os.File)
-	if !isFile || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
-		return func() (int, int, bool) { return 0, 0, false }
-	}
-	return func() (int, int, bool) {
-		width, height, err := term.GetSize(int(file.Fd()))
-		return width, height, err == nil && width > 0 && height > 0
-	}
-}
-
-// progress shows how far a run is: on a terminal one line per DeploymentConfig that is drawn over, elsewhere a line
-// whenever a sentence changes. Safe for concurrent use.
+// progress shows how far a run is: on a terminal one line per DeploymentConfig that is drawn over, with a bar where there is
+// room for one; elsewhere a line whenever a sentence changes. Safe for concurrent use.
 type progress struct {
-	out    io.Writer
 	clock  clock.PassiveClock
 	start  time.Time
-	screen screen
+	colour bool
 
-	mu sync.Mutex
-	// drawn is how many lines of the terminal are drawn over next time.
-	drawn int
+	mu     sync.Mutex
+	canvas canvas
 	// last is what was drawn last, to be drawn again below a note.
-	last []string
+	last []progressLine
 	// said is the last sentence about each DeploymentConfig.
 	said map[string]string
+	// pods is how many detached pods each DeploymentConfig had at most.
+	pods map[types.NamespacedName]int
 	// noted are the notes given: each is given once.
 	noted map[string]bool
 }
 
+// progressLine is what is shown of one DeploymentConfig.
+type progressLine struct{ about, bar, colour, sentence string }
+
 func newProgress(s surroundings) *progress {
 	return &progress{
-		out: s.errOut, clock: s.clock, start: s.clock.Now(), screen: s.screen,
-		said: map[string]string{}, noted: map[string]bool{},
+		clock: s.clock, start: s.clock.Now(), canvas: canvas{out: s.errOut, screen: s.screen},
+		colour: s.getenv(noColour) == "",
+		said:   map[string]string{}, pods: map[types.NamespacedName]int{}, noted: map[string]bool{},
 	}
 }
 
@@ -64,25 +52,22 @@ func (p *progress) elapsed() string {
 func (p *progress) observe(report postrestore.Report, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	type line struct{ about, sentence string }
-	lines := make([]line, 0, len(report.Results)+1)
+	lines := make([]progressLine, 0, len(report.Results)+1)
 	// What has ended comes first: on a small terminal the beginning is cut off.
 	for _, ended := range []bool{true, false} {
 		for _, result := range report.Results {
+			p.pods[result.Name] = max(p.pods[result.Name], result.Step.Total)
 			if result.Ended() == ended {
-				lines = append(lines, line{result.Name.String() + ": ", oneLine(result.Sentence())})
+				lines = append(lines, progressLine{result.Name.String(), bar(result, p.pods[result.Name]), colourOf(result), oneLine(result.Sentence())})
 			}
 		}
 	}
 	if err != nil {
-		lines = append(lines, line{"", "cannot look at the cluster, trying again: " + oneLine(err.Error())})
+		lines = append(lines, progressLine{sentence: "cannot look at the cluster, trying again: " + oneLine(err.Error())})
 	}
-	if _, _, ok := p.screen(); ok {
-		p.last = p.last[:0]
-		for _, l := range lines {
-			p.last = append(p.last, p.elapsed()+"  "+l.about+l.sentence)
-		}
-		p.draw()
+	if _, _, ok := p.canvas.screen(); ok {
+		p.last = lines
+		p.draw("")
 		return
 	}
 	if err == nil {
@@ -91,41 +76,55 @@ func (p *progress) observe(report postrestore.Report, err error) {
 	for _, l := range lines {
 		if p.said[l.about] != l.sentence {
 			p.said[l.about] = l.sentence
-			tell(p.out, "%s  %s%s", p.elapsed(), l.about, l.sentence)
+			tell(p.canvas.out, "%s  %s", p.elapsed(), l.plain())
 		}
 	}
 }
 
-// draw draws the last lines over those drawn before, in one write so that it does not flicker.
-func (p *progress) draw() {
-	width, height, ok := p.screen()
+func (l progressLine) plain() string {
+	if l.about == "" {
+		return l.sentence
+	}
+	return l.about + ": " + l.sentence
+}
+
+// draw draws the last lines over those drawn before, below a text.
+func (p *progress) draw(above string) {
+	width, height, ok := p.canvas.screen()
 	if !ok {
+		_ = p.canvas.put(above, nil) // nobody is left to tell an error of stderr to
 		return
 	}
-	lines := p.last
+	lines, hidden := p.last, 0
 	if room := max(height-1, 1); len(lines) > room {
-		hidden := len(lines) - room + 1
-		lines = append([]string{fmt.Sprintf("%s  … and %d more", p.elapsed(), hidden)}, lines[hidden:]...)
+		hidden = len(lines) - room + 1
+		lines = lines[hidden:]
 	}
-	var b strings.Builder
-	b.WriteString(p.erase())
-	for _, line := range lines {
-		// One character less than the width: a full line would be wrapped, and count as two.
-		if runes := []rune(line); len(runes) >= width {
-			line = string(runes[:max(width-2, 0)]) + "…"
-		}
-		b.WriteString(line + "\n")
+	drawn := make([]string, 0, len(lines)+1)
+	if hidden > 0 {
+		drawn = append(drawn, cut(fmt.Sprintf("%s  … and %d more", p.elapsed(), hidden), width))
 	}
-	p.drawn = len(lines)
-	_, _ = io.WriteString(p.out, b.String()) // nobody is left to tell an error of stderr to
+	longest := 0
+	for _, l := range lines {
+		longest = max(longest, len(l.about))
+	}
+	for _, l := range lines {
+		drawn = append(drawn, p.render(l, longest, width))
+	}
+	_ = p.canvas.put(above, drawn) // as above
 }
 
-// erase returns what moves the cursor to the first drawn line and clears the screen from there on.
-func (p *progress) erase() string {
-	if p.drawn == 0 {
-		return ""
+// render returns a line for a terminal. longest is the length of the longest name.
+func (p *progress) render(l progressLine, longest, width int) string {
+	if l.bar == "" || width < longest+len(l.bar)+roomForSentence {
+		return cut(p.elapsed()+"  "+l.plain(), width)
 	}
-	return fmt.Sprintf("\x1b[%dA\x1b[J", p.drawn)
+	line := cut(fmt.Sprintf("%s  %-*s  %s  %s", p.elapsed(), longest, l.about, l.bar, l.sentence), width)
+	if p.colour && l.colour != "" {
+		// After the cut, which counts characters that are seen.
+		line = strings.Replace(line, l.bar, l.colour+l.bar+plainColour, 1)
+	}
+	return line
 }
 
 // note gives a line once, above what is drawn over.
@@ -136,23 +135,28 @@ func (p *progress) note(line string) {
 		return
 	}
 	p.noted[line] = true
-	_, _ = io.WriteString(p.out, p.erase()+line+"\n") // as above
-	p.drawn = 0
-	p.draw()
+	p.draw(line + "\n")
 }
 
 // end leaves what is drawn where it is, for the table below it.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drawn, p.last = 0, nil
+	p.canvas.leave()
+	p.last = nil
+}
+
+// silent returns a logger that says nothing.
+func silent() *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
 }
 
 // logger returns a logger for postrestore.Runner whose warnings become notes. What happens to a DeploymentConfig is not
 // said twice: its step and its error stand in its sentence.
 func (p *progress) logger() *logrus.Logger {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
+	log := silent()
 	log.SetLevel(logrus.WarnLevel)
 	log.AddHook(notes{p})
 	return log

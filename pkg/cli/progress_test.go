@@ -31,7 +31,7 @@ func reportOf(sentences ...string) postrestore.Report {
 func progressOn(width, height int, ok bool) (*progress, *bytes.Buffer) {
 	var out bytes.Buffer
 	return newProgress(surroundings{
-		errOut: &out, clock: clock.RealClock{}, screen: func() (int, int, bool) { return width, height, ok },
+		getenv: nowhere, errOut: &out, clock: clock.RealClock{}, screen: func() (int, int, bool) { return width, height, ok },
 	}), &out
 }
 
@@ -74,16 +74,21 @@ func TestProgressOnATerminal(t *testing.T) {
 				p.observe(reportOf("waiting", "scaling"), nil)
 				p.observe(reportOf("waiting", "back"), nil)
 			},
-			want: "   0s  shop/a: waiting\n   0s  shop/b: scaling\n" +
-				"\x1b[2A\x1b[J   0s  shop/b: back\n   0s  shop/a: waiting\n",
+			want: "   0s  shop/a  [######|######|------]  waiting\n   0s  shop/b  [######|######|------]  scaling\n" +
+				"\x1b[2A\x1b[J   0s  shop/b  \x1b[32m[######|######|######]\x1b[0m  back\n   0s  shop/a  [######|######|------]  waiting\n",
 		},
 		"a note above": {
-			width: 80, height: 24,
+			width: 60, height: 24,
 			show: func(p *progress) {
 				p.observe(reportOf("waiting"), nil)
 				p.note("warning: no events")
 			},
 			want: "   0s  shop/a: waiting\n\x1b[1A\x1b[Jwarning: no events\n   0s  shop/a: waiting\n",
+		},
+		"the cluster cannot be looked at": {
+			width: 60, height: 24,
+			show: func(p *progress) { p.observe(reportOf("waiting"), errors.New("refused")) },
+			want: "   0s  shop/a: waiting\n   0s  cannot look at the cluster, trying again: refused\n",
 		},
 		"a narrow one cuts lines, or they would wrap and be drawn over wrongly": {
 			width: 20, height: 24,
@@ -91,7 +96,7 @@ func TestProgressOnATerminal(t *testing.T) {
 			want: "   0s  shop/a: wai…\n",
 		},
 		"a low one shows what has not ended": {
-			width: 80, height: 3,
+			width: 60, height: 3,
 			show: func(p *progress) { p.observe(reportOf("back", "waiting", "back", "back"), nil) },
 			want: "   0s  … and 3 more\n   0s  shop/b: waiting\n",
 		},
@@ -101,7 +106,7 @@ func TestProgressOnATerminal(t *testing.T) {
 			want: "…\n",
 		},
 		"the end leaves it where it is": {
-			width: 80, height: 24,
+			width: 60, height: 24,
 			show: func(p *progress) {
 				p.observe(reportOf("back"), nil)
 				p.end()

@@ -51,7 +51,7 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	return execute(ctx, args, surroundings{
 		in: in, out: out, errOut: errOut,
 		getenv: os.Getenv, readFile: os.ReadFile, executable: os.Executable,
-		clock: clock.RealClock{}, screen: screenOf(errOut),
+		clock: clock.RealClock{}, screen: screenOf(errOut), outScreen: screenOf(out),
 		connect: func(c *connection) (client.Client, error) {
 			config, err := c.config()
 			if err != nil {
@@ -70,19 +70,25 @@ type surroundings struct {
 	readFile    func(path string) ([]byte, error)
 	executable  func() (string, error) // path of this program
 	clock       clock.WithTicker
-	screen      screen
-	connect     func(*connection) (client.Client, error)
+	// screen is that of errOut, outScreen that of out.
+	screen, outScreen screen
+	connect           func(*connection) (client.Client, error)
 }
 
 // exitError is an error that ends the program with a code of its own. Every error of a command that ran is one; cobra's
-// own errors are about the command line.
+// own errors are about the command line. One without a cause is told by its code alone: what there is to say was printed.
 type exitError struct {
 	code int
 	err  error
 }
 
 // Error implements error.
-func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
 
 // Unwrap returns the cause.
 func (e *exitError) Unwrap() error { return e.err }
@@ -101,12 +107,16 @@ func execute(ctx context.Context, args []string, s surroundings) int {
 	if err == nil {
 		return ExitDone
 	}
-	tell(s.errOut, "error: %v", err)
-	if exit, ok := errors.AsType[*exitError](err); ok {
-		return exit.code
+	exit, isExit := errors.AsType[*exitError](err)
+	if !isExit {
+		tell(s.errOut, "error: %v", err)
+		tell(s.errOut, "Run '%s --help' for usage.", ran.CommandPath())
+		return ExitUsage
 	}
-	tell(s.errOut, "Run '%s --help' for usage.", ran.CommandPath())
-	return ExitUsage
+	if exit.err != nil {
+		tell(s.errOut, "error: %v", err)
+	}
+	return exit.code
 }
 
 // tell writes a line to stderr. When that fails there is nobody left to tell it to.
@@ -129,6 +139,6 @@ func newRoot(s surroundings) *cobra.Command {
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(newVersion(s), newPostRestore(s), newInstall(s))
+	root.AddCommand(newStatus(s), newPostRestore(s), newVersion(s), newInstall(s))
 	return root
 }

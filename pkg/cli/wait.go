@@ -62,7 +62,7 @@ func (p *phaseTwo) awaitEnd(interrupt context.Context) (manual bool, err error) 
 	for {
 		r, manual, err := p.lookAtRestore(interrupt)
 		switch {
-		case err == nil && (r == nil || ended(r.Status.Phase)):
+		case err == nil && (r == nil || postrestore.Ended(r.Status.Phase)):
 			p.setDeadline(begin, r)
 			return manual, nil
 		case err == nil:
@@ -127,7 +127,7 @@ func (p *phaseTwo) lookAtRestore(ctx context.Context) (r *velerov1.Restore, manu
 		}
 		return nil, false, fmt.Errorf("get Restore %s: %w", p.key, err)
 	}
-	if p.job == "" || !ended(r.Status.Phase) {
+	if p.job == "" || !postrestore.Ended(r.Status.Phase) {
 		return r, false, nil // a person who runs this has decided
 	}
 	settings, err := restore.ReadSettings(ctx, p.client, r)

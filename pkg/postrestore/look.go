@@ -156,7 +156,7 @@ func (l *look) detached(ctx context.Context) error {
 	for name, state := range l.states {
 		state.Pods = byDC[name]
 		for i := range state.Pods {
-			if state.Pods[i].ExecHooks, err = l.execHooks(state.Pods[i].Pod); err != nil {
+			if state.Pods[i].ExecHooks, err = l.scope.execHooks(state.Pods[i].Pod); err != nil {
 				return fmt.Errorf("find the exec hooks of pod %s/%s: %w", name.Namespace, state.Pods[i].Name, err)
 			}
 		}
@@ -165,11 +165,11 @@ func (l *look) detached(ctx context.Context) error {
 }
 
 // execHooks returns the exec hooks that Velero runs in a pod of this restore.
-func (l *look) execHooks(pod *corev1.Pod) ([]string, error) {
-	if !l.scope.Owner.Marked(contract.DisconnectedLabel, pod.Labels, pod.Annotations) {
+func (s Scope) execHooks(pod *corev1.Pod) ([]string, error) {
+	if !s.Owner.Marked(contract.DisconnectedLabel, pod.Labels, pod.Annotations) {
 		return nil, nil
 	}
-	found, err := hooks.Find(l.scope.Hooks, hooks.Pod{
+	found, err := hooks.Find(s.Hooks, hooks.Pod{
 		TargetNamespace: pod.Namespace, Annotations: pod.Annotations,
 		LabelsBeforePlugins: pod.Labels, LabelsWhenCreated: pod.Labels, Containers: pod.Spec.Containers,
 	})

@@ -73,7 +73,7 @@ func Next(s State) Step {
 		step = s.scaleStep()
 	}
 	for _, pod := range s.Pods {
-		if pod.initialized() {
+		if pod.Initialized() {
 			step.Initialized++
 		}
 	}
@@ -88,6 +88,9 @@ func Next(s State) Step {
 func (s State) podsStep() Step {
 	if len(s.Pods) == 0 {
 		return Step{Action: Done}
+	}
+	if s.DC == nil && s.Restore.Bringing {
+		return Step{Action: Wait, Sentence: "waiting for its DeploymentConfig, which the restore has yet to bring"}
 	}
 	if s.DC == nil && s.Restore.ByLabel {
 		return Step{Action: Reattach, Sentence: "its DeploymentConfig was not chosen by this restore: " +
@@ -123,7 +126,7 @@ func (s State) dataStep() Step {
 	pending, initialized := 0, 0
 	var wrong []string
 	for _, pod := range s.Pods {
-		if pod.initialized() {
+		if pod.Initialized() {
 			initialized++
 		}
 		waits, problems := pod.data(s.Now, s.StartTimeout)
@@ -155,7 +158,7 @@ func (p Pod) data(now time.Time, startTimeout time.Duration) (waits bool, proble
 	if p.waitsForData() {
 		return true, nil
 	}
-	if !p.initialized() {
+	if !p.Initialized() {
 		if reason := p.cannotStart(now, startTimeout); reason != "" {
 			return false, []string{fmt.Sprintf("pod %s cannot start: %s", p.Name, reason)}
 		}
@@ -166,7 +169,7 @@ func (p Pod) data(now time.Time, startTimeout time.Duration) (waits bool, proble
 	case p.count(VolumeFailed) > 0:
 		return false, p.failures()
 	default:
-		return !p.initialized(), nil
+		return !p.Initialized(), nil
 	}
 }
 
@@ -274,6 +277,21 @@ func (s State) heldStep(originals disconnect.Originals) Step {
 		return Step{Action: Scale, Sentence: "unpausing until it has its replicas"}
 	}
 	return s.rolloutStep(latest)
+}
+
+// back returns how many of the pods that a held DeploymentConfig is to have its ReplicationControllers have.
+func (s State) back() (back, wanted int) {
+	originals, held, err := s.record()
+	if !held || err != nil {
+		return 0, 0
+	}
+	if wanted = int(s.DC.Spec.Replicas); wanted == 0 {
+		wanted = int(originals.Replicas)
+	}
+	for i := range s.Controllers {
+		back += int(s.Controllers[i].Status.Replicas)
+	}
+	return min(back, wanted), wanted
 }
 
 // hasReplicas tells whether a ReplicationController has the replicas of the DeploymentConfig, in its spec and as pods.

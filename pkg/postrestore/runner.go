@@ -60,6 +60,8 @@ type Result struct {
 	LostVolumes []string
 	// HookNote says that an exec hook of its pods failed or may not have run, empty otherwise. It changes nothing else.
 	HookNote string
+	// Back of the Wanted pods of its own are there. Both are 0 for one that is not held.
+	Back, Wanted int
 	// Did is the last action that was carried out on it, empty when none was.
 	Did Action
 }
@@ -136,7 +138,9 @@ func (r *Runner) logOf(state State) logrus.FieldLogger {
 
 func planned(state State) Result {
 	_, held, _ := state.record()
-	return Result{Name: state.Name, Step: Next(state), Held: held, Exists: state.DC != nil, HookNote: state.Restore.hookNote(state.execHooks())}
+	result := Result{Name: state.Name, Step: Next(state), Held: held, Exists: state.DC != nil, HookNote: state.Restore.hookNote(state.execHooks())}
+	result.Back, result.Wanted = state.back()
+	return result
 }
 
 // Pass looks, takes the next step of every DeploymentConfig side by side, and repeats that while something moves, for at

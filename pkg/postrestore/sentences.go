@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/standby"
@@ -40,6 +42,9 @@ func (r Result) Sentence() string {
 		return r.Step.Sentence
 	}
 }
+
+// Sentence says what it waits for, in words.
+func (h Holding) Sentence() string { return h.Step.Sentence }
 
 // Command returns the shell command by which a person runs phase two of a restore.
 func Command(veleroNamespace, restoreName string) string {
@@ -96,6 +101,36 @@ func notYet(err error) string { return fmt.Sprintf("not yet: %v", err) }
 
 // heldForPerson is the sentence of WaitForPerson.
 func heldForPerson(why string) string { return fmt.Sprintf("held for a person to resume (%s)", why) }
+
+// Why nobody takes the steps.
+
+func restoreHasEnded(r *velerov1.Restore) string {
+	return fmt.Sprintf("restore %s has ended: %s", r.Name, r.Status.Phase)
+}
+
+func restoreIsGone(of types.NamespacedName) string {
+	return fmt.Sprintf("restore %s does not exist any more", of)
+}
+
+// What does not fit together.
+
+const heldWithoutPods = "no detached pod is left, and nobody brings it back"
+
+func restoreIsReplaced(of types.NamespacedName) string {
+	return fmt.Sprintf("there is another restore %s now: the one that made the marks does not exist any more", of)
+}
+
+func podsAlone(dc types.NamespacedName) string {
+	if dc.Name == "" {
+		return "its detached pods do not say which DeploymentConfig they belong to"
+	}
+	return "its detached pods have no DeploymentConfig"
+}
+
+func recordWithoutMark() string {
+	return fmt.Sprintf("its original replicas and paused are recorded, but it does not carry the label %s, so nothing brings it back",
+		contract.ReplicasModifiedLabel)
+}
 
 // timeIsUp goes to the log of a cancelled operation; brokenOff makes the sentence of its event.
 func timeIsUp(of types.NamespacedName) string {

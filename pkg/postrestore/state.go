@@ -61,6 +61,9 @@ type Restore struct {
 	Ended bool
 	// Hooks is what Velero has written down of the restore's exec hooks, nil when it has not. It counts those of all pods.
 	Hooks *velerov1.HookStatus
+	// Bringing is true while the restore may still create the DeploymentConfig of a pod it has detached. Only who looks at a
+	// restore from outside meets it so: its operations are asked for when it has created everything.
+	Bringing bool
 	// ByLabel is true when the restore or its backup chose items by label or policy: a DeploymentConfig that is not
 	// there was then not meant to be.
 	ByLabel bool
@@ -121,9 +124,9 @@ func (p Pod) waitsForData() bool {
 	return false
 }
 
-// initialized tells whether all init containers of the pod have ended well: the one in which Velero fills its volumes,
+// Initialized tells whether all init containers of the pod have ended well: the one in which Velero fills its volumes,
 // and those of init hooks.
-func (p Pod) initialized() bool {
+func (p Pod) Initialized() bool {
 	for _, condition := range p.Status.Conditions {
 		if condition.Type == corev1.PodInitialized {
 			return condition.Status == corev1.ConditionTrue

@@ -475,9 +475,15 @@ func (s *scene) postRestore(args ...string) ran {
 
 func (s *scene) postRestoreWith(kubeconfig string, args ...string) ran {
 	s.t.Helper()
+	return s.runWith(kubeconfig, "post-restore", args...)
+}
+
+// runWith runs a command of the binary on Velero's cluster as the user of a kubeconfig.
+func (s *scene) runWith(kubeconfig, command string, args ...string) ran {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, plugin(s.t), append([]string{"post-restore", "--kubeconfig", kubeconfig, "--velero-namespace", s.VeleroNamespace()}, args...)...)
+	cmd := exec.CommandContext(ctx, plugin(s.t), append([]string{command, "--kubeconfig", kubeconfig, "--velero-namespace", s.VeleroNamespace()}, args...)...)
 	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()
