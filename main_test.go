@@ -118,6 +118,8 @@ func TestBinary(t *testing.T) {
 
 	t.Run("Velero calls its actions", func(t *testing.T) { callActions(t, binary) })
 
+	t.Run("Velero calls its backup actions", func(t *testing.T) { callBackupActions(t, binary) })
+
 	t.Run("version", func(t *testing.T) {
 		stdout, stderr, code := run(t, binary, nil, "version")
 		require.Zero(t, code, stderr)
@@ -225,6 +227,52 @@ func callActions(t *testing.T, binary string) {
 	require.Eventually(t, func() bool {
 		return slices.ContainsFunc(entries.AllEntries(), func(e *logrus.Entry) bool {
 			return e.Data[contract.LogDecision] == "skipped" && e.Data[contract.LogName] == "web-1-deploy" && e.Level == logrus.InfoLevel
+		})
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// callBackupActions calls the built binary as a Velero server does for a backup, over an API server that has nothing in it.
+func callBackupActions(t *testing.T, binary string) {
+	t.Helper()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		body := `{"kind":"ConfigMapList","apiVersion":"v1","items":[]}`
+		if !strings.HasSuffix(r.URL.Path, "/configmaps") {
+			w.WriteHeader(http.StatusNotFound)
+			body = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
+		}
+		if _, err := io.WriteString(w, body); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer api.Close()
+	t.Setenv("KUBECONFIG", kubeconfig(t, api.URL))
+	log, entries := testkit.RecordingLogger(t)
+	manager := clientmgmt.NewManager(log, logrus.DebugLevel, registryOf(t, log, binary))
+	defer manager.CleanupClients()
+
+	for _, action := range []struct {
+		name string
+		item *testkit.Ramen
+	}{
+		{contract.VRGBackupAction, testkit.MakeVRG("ramen-ops", "v").RecipeRef("app", "r")},
+		{contract.RecipeBackupAction, testkit.MakeRecipe("app", "r")},
+	} {
+		backups, err := manager.GetBackupItemActionV2(action.name)
+		require.NoError(t, err)
+		selector, err := backups.AppliesTo()
+		require.NoError(t, err)
+		require.Len(t, selector.IncludedResources, 1)
+		output, brings, operation, _, err := backups.Execute(action.item.Obj(), testkit.BackupNamed("b").Result())
+		require.NoError(t, err)
+		require.Empty(t, brings)
+		require.Empty(t, operation)
+		require.Equal(t, action.item.Obj().Object["spec"], output.UnstructuredContent()["spec"])
+	}
+	// What makes the backup PartiallyFailed reaches its log as an error, with the sentence as its message.
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(entries.AllEntries(), func(e *logrus.Entry) bool {
+			return e.Level == logrus.ErrorLevel && e.Data[contract.LogName] == "v" && strings.HasPrefix(e.Message, "Recipe app/r of VRG ramen-ops/v is not in this backup")
 		})
 	}, 10*time.Second, 10*time.Millisecond)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/item"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/recipe"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/testkit"
 )
 
@@ -31,6 +32,29 @@ func TestCheck(t *testing.T) {
 		"nil pointers and no restore": {Item: none, ItemFromBackup: none},
 	} {
 		require.ErrorIs(t, item.Check(input), item.ErrIncomplete, name)
+	}
+}
+
+func TestCheckBackup(t *testing.T) {
+	t.Parallel()
+	u, backup := &unstructured.Unstructured{}, &velerov1.Backup{}
+	require.NoError(t, item.CheckBackup(u, backup))
+	require.ErrorIs(t, item.CheckBackup(nil, backup), item.ErrIncompleteBackup)
+	require.ErrorIs(t, item.CheckBackup((*unstructured.Unstructured)(nil), backup), item.ErrIncompleteBackup)
+	require.ErrorIs(t, item.CheckBackup(u, nil), item.ErrIncompleteBackup)
+}
+
+func TestSay(t *testing.T) {
+	t.Parallel()
+	for level, want := range map[recipe.Level]logrus.Level{
+		recipe.LevelError: logrus.ErrorLevel, recipe.LevelWarn: logrus.WarnLevel, recipe.LevelInfo: logrus.InfoLevel,
+		recipe.LevelDebug: logrus.DebugLevel, "": logrus.DebugLevel,
+	} {
+		log, entries := testkit.RecordingLogger(t)
+		item.Say(log, level, "why")
+		require.Len(t, entries.AllEntries(), 1)
+		require.Equal(t, want, entries.LastEntry().Level)
+		require.Equal(t, "why", entries.LastEntry().Message, "velero backup describe shows nothing else")
 	}
 }
 
