@@ -10,6 +10,7 @@ import (
 	ocpappsv1 "github.com/openshift/api/apps/v1"
 	"github.com/sirupsen/logrus"
 	logrustest "github.com/sirupsen/logrus/hooks/test"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -70,6 +71,8 @@ type Request struct {
 	Object client.ObjectKey
 	// Patch is the body of a patch.
 	Patch string
+	// DryRun tells that nothing is stored, Strict that unknown fields are refused: of a create or update.
+	DryRun, Strict bool
 	// Delete are the options of a deletion.
 	Delete client.DeleteOptions
 	// List are the options of a list.
@@ -77,7 +80,9 @@ type Request struct {
 }
 
 // Writes tells whether the request changes something.
-func (r Request) Writes() bool { return r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" }
+func (r Request) Writes() bool {
+	return r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" && !r.DryRun
+}
 
 // String is "<verb> <kind> <namespace>/<name>", the latter not for lists.
 func (r Request) String() string {
@@ -113,13 +118,25 @@ func Record(c client.WithWatch) (client.WithWatch, *Requests) {
 			return c.List(ctx, list, opts...)
 		},
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			if err := r.add(Request{Verb: "create", Kind: kindOf(c, obj), Object: client.ObjectKeyFromObject(obj)}); err != nil {
+			var options client.CreateOptions
+			options.ApplyOptions(opts)
+			request := Request{
+				Verb: "create", Kind: kindOf(c, obj), Object: client.ObjectKeyFromObject(obj),
+				DryRun: len(options.DryRun) > 0, Strict: options.FieldValidation == metav1.FieldValidationStrict,
+			}
+			if err := r.add(request); err != nil {
 				return err
 			}
 			return c.Create(ctx, obj, opts...)
 		},
 		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
-			if err := r.add(Request{Verb: "update", Kind: kindOf(c, obj), Object: client.ObjectKeyFromObject(obj)}); err != nil {
+			var options client.UpdateOptions
+			options.ApplyOptions(opts)
+			request := Request{
+				Verb: "update", Kind: kindOf(c, obj), Object: client.ObjectKeyFromObject(obj),
+				DryRun: len(options.DryRun) > 0, Strict: options.FieldValidation == metav1.FieldValidationStrict,
+			}
+			if err := r.add(request); err != nil {
 				return err
 			}
 			return c.Update(ctx, obj, opts...)
