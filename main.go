@@ -19,6 +19,7 @@ import (
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/postrestore"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/ramen"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/customresourcedefinition"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/deploymentconfig"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/pod"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/velero-plugins/recipe"
@@ -50,6 +51,11 @@ func serve() {
 		RegisterRestoreItemActionV2(contract.PodRestoreAction, shared.make(newPodRestore)).
 		RegisterRestoreItemActionV2(contract.DeploymentConfigRestoreAction, shared.make(newDeploymentConfigRestore)).
 		RegisterRestoreItemActionV2(contract.ReplicationControllerRestoreAction, shared.make(newReplicationControllerRestore)).
+		RegisterRestoreItemActionV2(contract.CRDRestoreAction, shared.make(newCRDRestore)).
+		RegisterRestoreItemActionV2(contract.RecipeRestoreAction, shared.make(newRecipeRestore)).
+		RegisterRestoreItemActionV2(contract.RecipeRestoreGateAction, shared.make(newRecipeRestoreGate)).
+		RegisterRestoreItemActionV2(contract.VRGRestoreAction, shared.make(newVRGRestore)).
+		RegisterRestoreItemActionV2(contract.VRGRestoreGateAction, shared.make(newVRGRestoreGate)).
 		Serve()
 }
 
@@ -69,14 +75,35 @@ func newVRGBackup(log logrus.FieldLogger, p *parts) any {
 
 func newRecipeBackup(log logrus.FieldLogger, p *parts) any { return recipe.NewBackup(log, p.backups) }
 
+func newCRDRestore(log logrus.FieldLogger, p *parts) any {
+	return customresourcedefinition.New(log, p.restores)
+}
+
+func newRecipeRestore(log logrus.FieldLogger, p *parts) any {
+	return recipe.NewRestore(log, p.restores)
+}
+
+func newRecipeRestoreGate(log logrus.FieldLogger, p *parts) any {
+	return recipe.NewRestoreGate(log, p.restores)
+}
+
+func newVRGRestore(log logrus.FieldLogger, p *parts) any {
+	return volumereplicationgroup.NewRestore(log, p.restores)
+}
+
+func newVRGRestoreGate(log logrus.FieldLogger, p *parts) any {
+	return volumereplicationgroup.NewRestoreGate(log, p.restores)
+}
+
 // parts are what the actions of one process share: the facts of a backup or restore are then read once for all of them, and
 // one pass of phase two answers for all operations. They are made when Velero first asks for an action, so that listing the
 // actions needs no cluster.
 type parts struct {
-	mu      sync.Mutex
-	backups *ramen.Backups
-	facts   *restore.Cache
-	driver  *postrestore.Driver
+	mu       sync.Mutex
+	backups  *ramen.Backups
+	restores *ramen.Restores
+	facts    *restore.Cache
+	driver   *postrestore.Driver
 }
 
 // make returns an initializer in Velero's form.
@@ -103,7 +130,7 @@ func (p *parts) connect(log logrus.FieldLogger) error {
 	if err != nil {
 		return err
 	}
-	p.backups = ramen.NewBackups(c)
+	p.backups, p.restores = ramen.NewBackups(c), ramen.NewRestores(c)
 	p.facts = restore.NewCache(c)
 	p.driver = postrestore.NewDriver(c, postrestore.NewRunner(c, clock.RealClock{}, log), p.facts, clock.RealClock{})
 	return nil

@@ -21,7 +21,10 @@ const (
 	// pkg/plugin/framework/common/server_mux.go, pkg/restore/restore.go).
 	VRGRestoreGateAction = "oadp.openshift.io/volumereplicationgroup-restore-gate"
 	RecipeRestoreAction  = "oadp.openshift.io/recipe-restore"
-	CRDRestoreAction     = "oadp.openshift.io/customresourcedefinition-restore"
+	// RecipeRestoreGateAction sorts after RecipeRestoreAction for the same reason: a Recipe can be held against its CRD only
+	// where that is served.
+	RecipeRestoreGateAction = "oadp.openshift.io/recipe-restore-gate"
+	CRDRestoreAction        = "oadp.openshift.io/customresourcedefinition-restore"
 )
 
 // InstalledPath is where the binary is in Velero's pod: every plugin's init container copies into the volume that the server
