@@ -116,6 +116,9 @@ func newPostRestore(s surroundings) *cobra.Command {
 	flags.VarP(o.format, "output", "o", "how to print the result: "+o.format.choices())
 	flags.StringVar(&o.veleroNamespace, "velero-namespace", o.veleroNamespace, "the namespace that Velero and the Restore are in")
 	o.connection.addFlags(flags)
+	names := completer{s, &o.connection}
+	names.complete(cmd, o.format, "namespace", "velero-namespace")
+	cmd.ValidArgsFunction = names.restores(&o.veleroNamespace)
 	return cmd
 }
 

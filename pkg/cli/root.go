@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
 )
 
@@ -129,16 +130,18 @@ func newRoot(s surroundings) *cobra.Command {
 		Use:   binary,
 		Short: "Velero plugin that brings OpenShift applications back after a disaster",
 		Long: "This is a Velero plugin that brings OpenShift applications back after a disaster: it is installed with\n" +
-			"`velero plugin add IMAGE`, and then Velero runs it in every restore. Run by hand it finishes a restore that\n" +
-			"Velero could not finish by itself.",
-		Example: "  # What is this?\n" +
-			"  " + binary + " version\n\n" +
+			"`velero plugin add IMAGE`, and then Velero runs it in every restore. Run by hand it shows what restores hold, and\n" +
+			"finishes a restore that Velero could not finish by itself.",
+		Example: "  # Is anything held, and by what?\n" +
+			"  " + binary + " status\n\n" +
 			"  # Finish a restore by hand\n" +
-			"  " + binary + " post-restore my-restore",
+			"  " + binary + " post-restore my-restore\n\n" +
+			"  # In Velero's pod, where the program is\n" +
+			"  kubectl -n velero exec deploy/velero -c velero -- " + contract.InstalledPath + " status",
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(newStatus(s), newPostRestore(s), newVersion(s), newInstall(s))
+	root.AddCommand(newStatus(s), newPostRestore(s), newVersion(s), newInstall(s), newCompletion(s))
 	return root
 }

@@ -53,11 +53,30 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestEveryCommandHasAnExample(t *testing.T) {
+func noFile(string) ([]byte, error) { return nil, fs.ErrNotExist }
+
+// TestHelp holds every command to the form of a manual page: what it does, in lines that fit a terminal, and examples
+// that name the program as it is called.
+func TestHelp(t *testing.T) {
 	t.Parallel()
-	root := newRoot(surroundings{getenv: nowhere, readFile: func(string) ([]byte, error) { return nil, fs.ErrNotExist }})
+	root := newRoot(surroundings{getenv: nowhere, readFile: noFile})
 	for _, cmd := range append(root.Commands(), root) {
-		assert.NotEmpty(t, cmd.Example, cmd.CommandPath())
+		assert.NotEmpty(t, cmd.Short, cmd.CommandPath())
+		assert.Positive(t, strings.Count(cmd.Long, "\n"), "%s has no description", cmd.CommandPath())
+		assert.Contains(t, cmd.Example, binary, "%s has no example", cmd.CommandPath())
+		for line := range strings.Lines(cmd.Long) {
+			assert.LessOrEqual(t, len(line), 130, line)
+		}
+		for line := range strings.Lines(cmd.Example) {
+			assert.True(t, line == "\n" || strings.HasPrefix(line, "  "), "%s: an example is not indented: %q", cmd.CommandPath(), line)
+		}
+		cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+			assert.NotEmpty(t, flag.Usage, "%s --%s", cmd.CommandPath(), flag.Name)
+		})
+		help := newCluster(t).run(t, append(strings.Fields(cmd.CommandPath())[1:], "--help")...)
+		assert.Equal(t, ExitDone, help.code)
+		assert.Contains(t, help.out, cmd.Long)
+		assert.Contains(t, help.out, cmd.Example)
 	}
 }
 

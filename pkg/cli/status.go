@@ -26,8 +26,8 @@ table stands what does not fit together, and the command that helps.
 All namespaces are shown, also without -A: what is held must not be overlooked because kubectl is set to another
 namespace. With -n, rights in these namespaces and in Velero's are enough; what is held elsewhere is then not seen.
 
-The age is not recorded with the hold. It is that of the label in the DeploymentConfig's managed fields and, for pods and
-where there are none, that of the object, which the restore has created.
+The age is not recorded with the hold. It is that of the DeploymentConfig or of its oldest detached pod, which the restore
+has created; where the restore has patched a DeploymentConfig that was there, the time that its managed fields tell.
 
 Columns and fields:
   phase      that of the Restore; "gone" when it does not exist any more
@@ -88,6 +88,7 @@ func newStatus(s surroundings) *cobra.Command {
 	flags.StringVar(&o.veleroNamespace, "velero-namespace", o.veleroNamespace,
 		"the namespace of restores that did not mark what they hold with it: those of the openshift plugin")
 	o.connection.addFlags(flags)
+	completer{s, &o.connection}.complete(cmd, o.format, "namespace", "velero-namespace")
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/version"
 )
 
@@ -13,7 +14,11 @@ func newVersion(s surroundings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this plugin, and the Go release and Velero library it is built with",
-		Example: "  " + binary + " version\n" +
+		Long: "Print the version and commit of this plugin, and the Go release and the version of Velero's library that it is\n" +
+			"built with. It needs no cluster.",
+		Example: "  " + binary + " version\n\n" +
+			"  # Of the one that is installed\n" +
+			"  kubectl -n velero exec deploy/velero -c velero -- " + contract.InstalledPath + " version\n\n" +
 			"  " + binary + " version -o json",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -28,5 +33,6 @@ func newVersion(s surroundings) *cobra.Command {
 		},
 	}
 	cmd.Flags().VarP(format, "output", "o", "how to print it: "+format.choices())
+	completer{}.complete(cmd, format)
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
 )
 
 // Holding is one DeploymentConfig that a mark leads to: it is held, pods are detached from it, or it carries a record of
@@ -38,6 +39,8 @@ type Holding struct {
 	Problems []Problem
 	// Command is the shell command that helps.
 	Command string
+	// undriven: nobody takes its steps by itself.
+	undriven bool
 }
 
 // HoldingRestore is what is known of the restore of a Holding.
@@ -54,11 +57,11 @@ type SinceSource string
 
 // The sources.
 const (
-	// SinceManagedFields: the API server has noted when the label was set. It is the time of the last change by whoever
-	// set it, which for Velero is the restore of the object.
+	// SinceManagedFields: the API server has noted who set the label, and when that one last changed the object. It has so
+	// where the restore has patched a DeploymentConfig that was there; one that Velero creates gets the managed fields of the
+	// backup, in which the label is not (velero pkg/restore/restore.go, "restore the managedFields").
 	SinceManagedFields SinceSource = "managedFields"
-	// SinceCreation: the object was created by the restore. Always right for a pod; for a DeploymentConfig too early where
-	// the restore has patched one that was there.
+	// SinceCreation: the restore has created the object.
 	SinceCreation SinceSource = "creationTimestamp"
 )
 
@@ -99,10 +102,11 @@ func since(state State) (time.Time, SinceSource) {
 	return first.CreationTimestamp.Time, SinceCreation
 }
 
-// labelled returns when a label was set, as the API server has noted in the managed fields of whoever set it.
+// labelled returns when a label was set, as the API server has noted in the managed fields of whoever set it. Ours is left
+// out, who takes holds over, and what is older than the object, which came with the backup of a held one.
 func labelled(obj client.Object, key string) (at time.Time, ok bool) {
 	for _, entry := range obj.GetManagedFields() {
-		if entry.Time == nil || entry.FieldsV1 == nil {
+		if entry.Time == nil || entry.FieldsV1 == nil || entry.Manager == restore.UserAgent || entry.Time.Time.Before(obj.GetCreationTimestamp().Time) {
 			continue
 		}
 		var fields struct {
@@ -176,10 +180,8 @@ func command(state State, h Holding, r *velerov1.Restore) string {
 	}
 }
 
-// goesOn tells whether Velero is at work on it.
-func (h Holding) goesOn() bool {
-	return h.Restore.Exists && !Ended(h.Restore.Phase) && h.Step.Action != WaitForPerson && h.Step.Action != Stop
-}
+// goesOn tells whether Velero, or the Job that stands by, is at work on it.
+func (h Holding) goesOn() bool { return !h.undriven && h.Step.Action != Stop }
 
 // objects names the marked objects for kubectl.
 func (h Holding) objects(dc string) string {

@@ -40,6 +40,10 @@ func TestSince(t *testing.T) {
 		"when the label was first set": {
 			State{DC: dc(true, noted(3, `{"f:spec":{}}`), noted(8, label), noted(5, label), metav1.ManagedFieldsEntry{}), Pods: pods}, at(5), SinceManagedFields,
 		},
+		"what came with the backup, and whoever took it over": {
+			State{DC: dc(true, noted(-700, label), metav1.ManagedFieldsEntry{Manager: "velero-plugin-for-openshift-dr", Time: new(at(5)), FieldsV1: &metav1.FieldsV1{Raw: []byte(label)}}), Pods: pods},
+			at(-600), SinceCreation,
+		},
 		"nothing is noted of the label":       {State{DC: dc(true, noted(3, `{"f:spec":{}}`), noted(4, `not JSON`)), Pods: pods}, at(-600), SinceCreation},
 		"pods of a DeploymentConfig not held": {State{DC: dc(false), Pods: pods}, at(7), SinceCreation},
 		"pods alone":                          {State{Pods: pods}, at(7), SinceCreation},

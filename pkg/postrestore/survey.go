@@ -11,6 +11,7 @@ import (
 	"time"
 
 	ocpappsv1 "github.com/openshift/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +23,7 @@ import (
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/standby"
 )
 
 // Area is what a survey looks at.
@@ -74,6 +76,8 @@ type instance struct {
 	backups  velerov1.BackupList
 	volumes  velerov1.PodVolumeRestoreList
 	claims   velerov2alpha1.DataDownloadList
+	// jobs that stand by, or did, for its restores.
+	jobs batchv1.JobList
 	// config of the plugin, or what is wrong with it.
 	config    restore.Config
 	configErr error
@@ -184,6 +188,9 @@ func (s *survey) velero(ctx context.Context) error {
 			continue
 		}
 		v.config, v.configErr = restore.ReadConfig(ctx, s.reader, namespace, contract.DeploymentConfigRestoreAction, restore.RestoreKinds)
+		if err := s.listIn(ctx, "Jobs", namespace, &v.jobs, client.HasLabels{velerov1.RestoreUIDLabel}); err != nil {
+			return err
+		}
 		if wrong := new(restore.InvalidSettingsError); v.configErr != nil && !errors.As(v.configErr, &wrong) {
 			return v.configErr
 		}
@@ -286,7 +293,7 @@ func (s *survey) holding(name types.NamespacedName, state State) (Holding, error
 	}
 	h := Holding{
 		Name: name, Exists: state.DC != nil, Held: isHeld(state.DC), Pods: state.Pods, Step: Next(state),
-		Restore: HoldingRestore{NamespacedName: m.restore, Exists: m.madeBy(r)},
+		Restore: HoldingRestore{NamespacedName: m.restore, Exists: m.madeBy(r)}, undriven: state.Undriven != "",
 	}
 	if h.Restore.Exists {
 		h.Restore.Phase = cmp.Or(r.Status.Phase, velerov1.RestorePhaseNew)
@@ -312,7 +319,7 @@ func (s *survey) scopeOf(r *velerov1.Restore) Scope {
 		options.StartTimeout = settings.StartTimeout
 	}
 	switch {
-	case Ended(r.Status.Phase):
+	case Ended(r.Status.Phase) && !v.atWork(r):
 		options.Undriven = restoreHasEnded(r)
 	case err != nil:
 		options.Undriven = err.Error()
@@ -328,6 +335,15 @@ func (s *survey) scopeOf(r *velerov1.Restore) Scope {
 	scope := ScopeOf(r, restore.ScopeOf(r, backup).Uncertain, Ended(r.Status.Phase), options)
 	scope.Restore.Bringing = r.Status.Phase == "" || r.Status.Phase == velerov1.RestorePhaseNew || r.Status.Phase == velerov1.RestorePhaseInProgress
 	return scope
+}
+
+// atWork tells whether a Job stands by for a restore that has not ended itself.
+func (v *instance) atWork(r *velerov1.Restore) bool {
+	return slices.ContainsFunc(v.jobs.Items, func(job batchv1.Job) bool {
+		return job.Name == standby.Name(r) && !slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+			return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed || c.Type == batchv1.JobFailureTarget)
+		})
+	})
 }
 
 // complete adds to a state what Next needs.

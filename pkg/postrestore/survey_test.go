@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/postrestore"
+	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/standby"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/testkit"
 )
 
@@ -37,6 +39,14 @@ func restoreIn(phase velerov1.RestorePhase, edit ...func(*velerov1.Restore)) *ve
 func settingsOf(data ...string) *corev1.ConfigMap {
 	return builder.ForConfigMap(testkit.VeleroNamespace, "dr-settings").ObjectMeta(builder.WithLabels(
 		"velero.io/plugin-config", "", "oadp.openshift.io/deploymentconfig-restore", "RestoreItemAction")).Data(data...).Result()
+}
+
+// jobOf is the Job that stands by for a restore.
+func jobOf(r *velerov1.Restore, conditions ...batchv1.JobCondition) client.Object {
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: standby.Name(r), Labels: map[string]string{velerov1.RestoreUIDLabel: string(r.UID)}},
+		Status:     batchv1.JobStatus{Conditions: conditions},
+	}
 }
 
 var everywhere = postrestore.Area{VeleroNamespace: testkit.VeleroNamespace}
@@ -97,6 +107,14 @@ func TestSurvey(t *testing.T) {
 		},
 		"the restore has ended": {
 			objects: []client.Object{ended, heldWeb(2, false).Obj(), readyPod("a").Obj()},
+			restore: "openshift-adp/r Completed", held: true, step: postrestore.WaitForPerson, says: "held for a person to resume (restore r has ended: Completed)", command: runR,
+		},
+		"the restore has ended, and its Job is at work": {
+			objects: []client.Object{ended, jobOf(ended), heldWeb(2, false).Obj(), readyPod("a").Obj()},
+			restore: "openshift-adp/r Completed", held: true, step: postrestore.DeletePods, says: "deleting 1 detached pod", command: describe,
+		},
+		"the restore has ended, and so has its Job": {
+			objects: []client.Object{ended, jobOf(ended, batchv1.JobCondition{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}), heldWeb(2, false).Obj(), readyPod("a").Obj()},
 			restore: "openshift-adp/r Completed", held: true, step: postrestore.WaitForPerson, says: "held for a person to resume (restore r has ended: Completed)", command: runR,
 		},
 		"resume: manual in the settings": {
@@ -254,7 +272,7 @@ func TestSurveyCostsAConstantNumberOfLists(t *testing.T) {
 	require.Len(t, w.survey(everywhere), 40)
 	require.Equal(t, map[string]int{
 		"list DeploymentConfig": 1, "list Pod": 1, "list ReplicationController": 1, "list Restore": 1, "list Backup": 1,
-		"list ConfigMap": 1, "list PodVolumeRestore": 1, "list DataDownload": 1,
+		"list ConfigMap": 1, "list Job": 1, "list PodVolumeRestore": 1, "list DataDownload": 1,
 	}, w.requests.Count())
 
 	w = newWorld(t)
@@ -273,7 +291,7 @@ func TestSurveyForgivesNoRefusal(t *testing.T) {
 	objects := []client.Object{restoreIn(velerov1.RestorePhaseCompleted), heldWeb(2, false).Obj(), readyPod("a").Obj(), testkit.MakePod("shop", "db", 1).Named("b").Detached(testkit.OwnerNamed("r")).Obj()}
 	for kind, says := range map[string]string{
 		"DeploymentConfig": "list DeploymentConfigs: ", "Pod": "list detached pods: ", "ReplicationController": "list ReplicationControllers: ",
-		"Restore": "list Restores in openshift-adp: ", "Backup": "list Backups in openshift-adp: ", "ConfigMap": "ConfigMap in openshift-adp: ",
+		"Restore": "list Restores in openshift-adp: ", "Backup": "list Backups in openshift-adp: ", "ConfigMap": "ConfigMap in openshift-adp: ", "Job": "list Jobs in openshift-adp: ",
 		"PodVolumeRestore": "list PodVolumeRestores in openshift-adp: ", "DataDownload": "list DataDownloads in openshift-adp: ",
 	} {
 		t.Run(kind, func(t *testing.T) {

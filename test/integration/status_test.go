@@ -43,13 +43,13 @@ func TestStatus(t *testing.T) {
 		assert.NotContains(t, ran.out, "PROBLEMS")
 		assert.Equal(t, before, s.revisions(s.ns), "nothing may change")
 	})
-	t.Run("as JSON: since when, as the API server has noted it", func(t *testing.T) {
+	t.Run("as JSON, with all fields", func(t *testing.T) {
 		s := s.in(t)
 		item := s.statusOf("web")
 		assert.True(t, item.Held)
 		assert.Equal(t, &cli.StatusRestore{Namespace: restore.Namespace, Name: restore.Name, Exists: true, Phase: "Completed"}, item.Restore)
 		assert.Equal(t, &cli.StatusOriginals{Replicas: 2}, item.Originals)
-		assert.Equal(t, postrestore.SinceManagedFields, item.SinceFrom)
+		assert.Equal(t, postrestore.SinceCreation, item.SinceFrom, "Velero gives what it creates the managed fields of the backup")
 		assert.WithinRange(t, item.Since, started, time.Now())
 		if assert.Len(t, item.Pods, 1) {
 			assert.True(t, item.Pods[0].Initialized)
@@ -112,8 +112,9 @@ func TestStatus(t *testing.T) {
 		assert.Equal(t, cli.ExitDone, ran.code, ran)
 		assert.Empty(t, ran.out)
 		assert.Equal(t, "Nothing is held in namespace "+s.ns+".\n", ran.errOut)
-		s.resumed(restore.Name, s.ns, "web", 2, false)
-		s.resumed(restore.Name, s.ns, "db", 1, false)
+		s.awaitPods(s.ns, "web", 2)
+		s.awaitPods(s.ns, "db", 1)
+		s.unmarked(s.ns)
 	})
 }
 
