@@ -43,6 +43,25 @@ const (
 	SleepImage = "test-bed.invalid/sleep:bed"
 )
 
+// Box returns an image with what is in BoxImage, and another entry point: for ImportImage, on a bed with a real node.
+func (b *Bed) Box(reference string, entrypoint ...string) Image {
+	return Image{
+		Reference: reference, Files: map[string]string{"/bin/busybox": b.node.busybox}, Links: b.node.commands, Entrypoint: entrypoint,
+	}
+}
+
+// RemoveImage makes the node forget an image. Containers that were made of it go on; new ones cannot be made, since there is
+// nothing to pull from.
+func (b *Bed) RemoveImage(ctx context.Context, reference string) error {
+	if b.node == nil {
+		return fmt.Errorf("remove the image %s: this bed has no real node", reference)
+	}
+	if _, err := b.ctr(ctx, "images", "remove", "--sync", reference); err != nil {
+		return fmt.Errorf("remove the image %s: %w", reference, err)
+	}
+	return nil
+}
+
 // ImportImage makes an image known to the node.
 func (b *Bed) ImportImage(ctx context.Context, image Image) (err error) {
 	if b.node == nil {

@@ -363,11 +363,7 @@ func (b *Bed) startProvisioner(ctx context.Context) error {
 
 // standardImages are those that the bed brings.
 func (b *Bed) standardImages() []Image {
-	const busybox = "/bin/busybox"
-	box := func(reference string, entrypoint ...string) Image {
-		return Image{Reference: reference, Files: map[string]string{busybox: b.node.busybox}, Links: b.node.commands, Entrypoint: entrypoint}
-	}
-	images := []Image{box(SleepImage, "/bin/sleep", "2147483647"), box(BoxImage, "/bin/sh")}
+	images := []Image{b.Box(SleepImage, "/bin/sleep", "2147483647"), b.Box(BoxImage, "/bin/sh")}
 	if b.opts.WithoutVelero {
 		return images
 	}
@@ -378,8 +374,8 @@ func (b *Bed) standardImages() []Image {
 	}})
 	for _, plugin := range b.plugins() {
 		name := filepath.Base(plugin)
-		image := box(pluginImage(plugin), "/bin/cp", "/plugins/"+name, "/target/")
-		image.Files = map[string]string{busybox: b.node.busybox, "/plugins/" + name: plugin}
+		image := b.Box(pluginImage(plugin), "/bin/cp", "/plugins/"+name, "/target/")
+		image.Files["/plugins/"+name] = plugin
 		images = append(images, image)
 	}
 	return images
