@@ -31,7 +31,7 @@ const (
 	sideBySide = 16
 )
 
-// Runner carries out the steps of phase two. It is the only code of this project that writes to the cluster.
+// Runner carries out the steps of phase two. It is the only code of this project that writes to applications: pkg/standby makes Jobs.
 type Runner struct {
 	client client.Client
 	clock  clock.WithTicker

@@ -3,7 +3,7 @@
 //
 // Next is pure: it looks at one DeploymentConfig as it is now and returns one step. A step may be repeated at any time and
 // by anyone, so phase two can be broken off anywhere and taken up again by another process. Runner is the only code that
-// writes to the cluster. Driver answers Velero's polls; pkg/cli drives it for a person.
+// writes to applications. Driver answers Velero's polls; pkg/cli drives it for a person.
 package postrestore
 
 import (
