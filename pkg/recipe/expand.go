@@ -32,14 +32,8 @@ func Expand(spec map[string]any, parameters map[string][]string) (map[string]any
 // variables returns the names that Expand would replace in a string of the spec, in their order and with repetitions. open is
 // true when the string ends within `${`: Expand then reads on, into what follows the string.
 func variables(text string) (names []string, open bool) {
-	// As it stands in the JSON of the spec, without its quotes: that is what Expand reads.
-	data, err := json.Marshal(text)
-	if err != nil {
-		return nil, false // no string fails
-	}
-	inner := string(data[1 : len(data)-1])
-	names = namesIn(inner)
-	return names, len(namesIn(inner+`"}`)) > len(names)
+	names = namesIn(text)
+	return names, len(namesIn(text+`"}`)) > len(names)
 }
 
 func namesIn(text string) (names []string) {

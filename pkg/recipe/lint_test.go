@@ -95,6 +95,16 @@ func TestLint(t *testing.T) {
 				"Ramen cannot use it with the parameters of the VRG: read the expanded spec: invalid character 't' after object key:value pair",
 			},
 		},
+		"a brace at the end": {
+			recipe: command("echo ${"),
+			want: []string{
+				"${ without } in spec.hooks[0].ops[0].command: Ramen reads on to the next } of the Recipe and loses what is between",
+				"Ramen cannot use it with the parameters of the VRG: read the expanded spec: invalid character 't' after object key:value pair",
+			},
+		},
+		"a missing group, twice": {
+			recipe: sequence(map[string]any{"group": "gone"}, map[string]any{"group": "gone"}), want: []string{`workflow restore names group "gone": the Recipe has no such group`},
+		},
 		"no workflows": {recipe: made().NoField("spec", "workflows"), want: []string{noDefault}},
 		"no restore":   {recipe: made().Field([]any{map[string]any{"name": "backup", "sequence": []any{map[string]any{"group": "config"}}}}, "spec", "workflows"), want: []string{noDefault}},
 		"the workflows of 2023": {
