@@ -130,7 +130,12 @@ func (p *parts) connect(log logrus.FieldLogger) error {
 	if err != nil {
 		return err
 	}
-	p.backups, p.restores = ramen.NewBackups(c), ramen.NewRestores(c)
+	started, err := ramen.ServerStart()
+	if err != nil {
+		// It spares a wait after a CRD was installed, no more.
+		log.WithError(err).Debug("The start of Velero's server is not known")
+	}
+	p.backups, p.restores = ramen.NewBackups(c, clock.RealClock{}, started), ramen.NewRestores(c)
 	p.facts = restore.NewCache(c)
 	p.driver = postrestore.NewDriver(c, postrestore.NewRunner(c, clock.RealClock{}, log), p.facts, clock.RealClock{})
 	return nil

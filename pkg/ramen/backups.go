@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,17 +26,20 @@ const maxKept = 512
 // that share a Recipe then record the same state of it, and cost no more requests. Velero starts a plugin process for each
 // backup; the key is the Backup's UID all the same. What failed for a reason that may pass is not kept. Safe for concurrent use.
 type Backups struct {
-	client client.Reader
-	reader *Reader
+	client  client.Reader
+	reader  *Reader
+	clock   clock.PassiveClock
+	started time.Time
 
 	// mu is held during a read, so that two items do not read the same.
 	mu   sync.Mutex
 	kept *lru.Cache
 }
 
-// NewBackups returns an empty Backups that reads through a client of pkg/restore.NewClient.
-func NewBackups(c client.Reader) *Backups {
-	return &Backups{client: c, reader: NewReader(c), kept: lru.New(maxKept)}
+// NewBackups returns an empty Backups that reads through a client of pkg/restore.NewClient. started is when Velero's server
+// started, see ServerStart; zero: that is not known.
+func NewBackups(c client.Reader, passive clock.PassiveClock, started time.Time) *Backups {
+	return &Backups{client: c, reader: NewReader(c), clock: passive, started: started, kept: lru.New(maxKept)}
 }
 
 // slot is what is kept: of which backup, and what.
@@ -74,9 +79,10 @@ func invalid(err error) bool {
 	return errors.As(err, &invalid)
 }
 
-// Look fills in the CRDs, the Recipe and the cluster that the decision on a VRG rests on. A Recipe is not asked for where its
+// Look fills in the CRDs, the Recipe, the cluster and the times that the decision on a VRG rests on. A Recipe is not asked for where its
 // CRD is not ready: the API server's answer would not tell that from a Recipe that is not there.
 func (b *Backups) Look(ctx context.Context, known *recipe.BackupFacts, key types.NamespacedName) {
+	known.Now, known.ServerStarted = b.clock.Now(), b.started
 	known.CRD, known.VRGCRD = b.CRD(ctx, known.Backup, contract.RecipeCRD), b.CRD(ctx, known.Backup, contract.VRGCRD)
 	if recipe.CanRead(known.CRD) {
 		known.Recipe = b.recipe(ctx, known.Backup, key)
@@ -107,7 +113,7 @@ func (b *Backups) Archived(backup *velerov1.Backup, item *unstructured.Unstructu
 		before := kept.(recipe.Found).Object //nolint:forcetypeassert // each kind is used with one type only
 		changed = before == nil || before.GetResourceVersion() != item.GetResourceVersion()
 	}
-	b.kept.Add(in, recipe.Found{Object: item.DeepCopy()})
+	b.kept.Add(in, recipe.Found{Object: item.DeepCopy(), Archived: true})
 	return changed
 }
 

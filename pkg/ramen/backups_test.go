@@ -6,12 +6,14 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -26,7 +28,7 @@ var recipeKey = types.NamespacedName{Namespace: "app", Name: "r"}
 func newBackups(t *testing.T, objects ...client.Object) (*ramen.Backups, *testkit.Requests) {
 	t.Helper()
 	c, requests := testkit.Record(testkit.FakeClient(t, objects...))
-	return ramen.NewBackups(c), requests
+	return ramen.NewBackups(c, now, time.Time{}), requests
 }
 
 func look(t *testing.T, backups *ramen.Backups, backup *velerov1.Backup) recipe.BackupFacts {
@@ -36,6 +38,9 @@ func look(t *testing.T, backups *ramen.Backups, backup *velerov1.Backup) recipe.
 	return known
 }
 
+// now is long after everything was created.
+var now = clocktesting.NewFakePassiveClock(testkit.Epoch.Add(time.Hour))
+
 func TestLookReadsOnceForABackup(t *testing.T) {
 	t.Parallel()
 	backups, requests := newBackups(t, testkit.MakeRecipeCRD().Obj(), testkit.MakeVRGCRD().Obj(), testkit.MakeRecipe("app", "r").Obj(), testkit.MakeKubeSystem())
@@ -43,7 +48,8 @@ func TestLookReadsOnceForABackup(t *testing.T) {
 	for range 20 {
 		all.Go(func() {
 			known := look(t, backups, testkit.BackupNamed("b").Result())
-			if known.CRD.Object == nil || known.VRGCRD.Object == nil || known.Recipe.Object == nil || known.Cluster != testkit.ClusterUID || known.ClusterErr != nil {
+			if known.CRD.Object == nil || known.VRGCRD.Object == nil || known.Recipe.Object == nil || known.Cluster != testkit.ClusterUID || known.ClusterErr != nil ||
+				!known.Now.Equal(now.Now()) || !known.ServerStarted.IsZero() {
 				t.Errorf("not all was found: %+v", known)
 			}
 		})
@@ -162,6 +168,15 @@ func TestBackupsKeepsABoundedNumber(t *testing.T) {
 	require.Empty(t, requests.All())
 	backups.CRD(t.Context(), testkit.BackupNamed("b0").Result(), "recipes.ramendr.openshift.io")
 	require.Len(t, requests.All(), 1)
+}
+
+func TestServerStart(t *testing.T) {
+	t.Parallel()
+	started, err := ramen.ServerStart()
+	require.NoError(t, err)
+	// The parent of a test is the go command.
+	require.WithinDuration(t, time.Now(), started, time.Hour)
+	require.True(t, started.Before(time.Now().Add(time.Second)))
 }
 
 func TestItemsNamesCRDsBeforeRecipes(t *testing.T) {

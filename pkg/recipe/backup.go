@@ -3,6 +3,7 @@ package recipe
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +33,8 @@ const (
 type Found struct {
 	Object *unstructured.Unstructured
 	Err    error
+	// Archived tells that the object is in the backup already, so that Velero knows its kind.
+	Archived bool
 }
 
 // BackupFacts is what the decision on a VRG of a backup rests on.
@@ -47,6 +50,8 @@ type BackupFacts struct {
 	CRD, Recipe Found
 	// VRGCRD is the CRD of VRGs.
 	VRGCRD Found
+	// Now is the time, and ServerStarted the start of Velero's server, zero where that is not known. See discoveryLag.
+	Now, ServerStarted time.Time
 	// Cluster is the UID of kube-system; with ClusterErr it is empty.
 	Cluster    types.UID
 	ClusterErr error
@@ -185,7 +190,11 @@ func because(outcome Outcome, cause, cure string) *obstacle {
 // obstacle returns what keeps the Recipe from being brought, nil when nothing does. Velero would drop the VRG over an item
 // that it cannot get, so every doubt is one.
 func (f BackupFacts) obstacle(reference Reference) *obstacle {
-	if found := crdObstacle(f.CRD); found != nil {
+	crd, found := readyCRD(f.CRD)
+	if found == nil {
+		found = f.young(crd)
+	}
+	if found != nil {
 		return found
 	}
 	if apierrors.IsNotFound(f.Recipe.Err) {
@@ -204,27 +213,51 @@ func (f BackupFacts) obstacle(reference Reference) *obstacle {
 	return nil
 }
 
-// crdObstacle returns what keeps the CRD of Recipes from being used and brought, nil when nothing does.
-func crdObstacle(found Found) *obstacle {
+// discoveryLag is how long Velero's server may not know a new kind: it looks for them when it starts and every 5 minutes (velero
+// pkg/cmd/server/server.go, initDiscoveryHelper). The rest covers clocks that differ.
+const discoveryLag = 6 * time.Minute
+
+// startPrecision is how far ServerStarted and a time of the API server can be apart for one moment: both are cut to seconds.
+const startPrecision = 2 * time.Second
+
+// young returns an obstacle where Velero may not know Recipes yet: it would drop a VRG that brings an item of a kind that it
+// does not know, and a backup without the VRG is the greater loss.
+func (f BackupFacts) young(crd CRD) *obstacle {
+	known := crd.EstablishedAt.Add(discoveryLag)
+	if f.Recipe.Archived || !f.Now.Before(known) ||
+		!f.ServerStarted.IsZero() && !f.ServerStarted.Add(startPrecision).Before(crd.EstablishedAt) {
+		return nil
+	}
+	return because(OutcomeCRDNotReady,
+		fmt.Sprintf("CustomResourceDefinition %s is there since %s only, and Velero's server may not know it yet",
+			contract.RecipeCRD, crd.EstablishedAt.UTC().Format(time.RFC3339)),
+		fmt.Sprintf("wait until %s UTC, or restart the server,", known.UTC().Format(time.TimeOnly)))
+}
+
+// readyCRD reads a CRD of Recipes that can be used and brought; otherwise it returns what keeps it from that.
+func readyCRD(found Found) (CRD, *obstacle) {
 	if apierrors.IsNotFound(found.Err) {
-		return because(OutcomeCRDAbsent, "this cluster has no CustomResourceDefinition "+contract.RecipeCRD,
+		return CRD{}, because(OutcomeCRDAbsent, "this cluster has no CustomResourceDefinition "+contract.RecipeCRD,
 			"install it and create the Recipe, or take the reference out of the VRG,")
 	}
 	if obstacle := usableCRD(contract.RecipeCRD, found); obstacle != nil {
-		return obstacle
+		return CRD{}, obstacle
 	}
 	crd, err := CRDOf(found.Object)
 	if err != nil {
-		return because(OutcomeCRDNotReady, err.Error(), "mend it")
+		return CRD{}, because(OutcomeCRDNotReady, err.Error(), "mend it")
 	}
 	if ready, reason := crd.Ready(); !ready {
-		return because(OutcomeCRDNotReady, fmt.Sprintf("CustomResourceDefinition %s cannot be used: %s", contract.RecipeCRD, reason), "mend it")
+		return CRD{}, because(OutcomeCRDNotReady, fmt.Sprintf("CustomResourceDefinition %s cannot be used: %s", contract.RecipeCRD, reason), "mend it")
 	}
-	return nil
+	return crd, nil
 }
 
 // CanRead tells whether a look for the CRD of Recipes found one that serves Recipes.
-func CanRead(crd Found) bool { return crdObstacle(crd) == nil }
+func CanRead(crd Found) bool {
+	_, obstacle := readyCRD(crd)
+	return obstacle == nil
+}
 
 // usable returns what keeps an object from being brought into a backup, as far as that is the same for every kind. what names
 // the object, resource the rights to it.

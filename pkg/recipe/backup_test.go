@@ -3,10 +3,12 @@ package recipe_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
@@ -49,6 +51,7 @@ func bundle(changes ...func(*recipe.BackupFacts)) recipe.BackupFacts {
 		VRGCRD:          found(testkit.MakeVRGCRD()),
 		Recipe:          found(testkit.MakeRecipe("app", "r").Generation(7)),
 		Cluster:         testkit.ClusterUID,
+		Now:             testkit.Epoch.Add(time.Hour),
 	}
 	for _, change := range changes {
 		change(&facts)
@@ -106,14 +109,15 @@ func TestDecideBackup(t *testing.T) {
 		"a Recipe of that name elsewhere": {changes: of(func(f *facts) {
 			f.VRG, f.Recipe = testkit.MakeVRG("ramen-ops", "v").RecipeRef("app", "vm-recipe").Obj(), notFound("recipes", "vm-recipe")
 		}), want: recipe.OutcomeDangling},
-		"T12: no CRD of Recipes":         {changes: of(func(f *facts) { f.CRD = notFound("customresourcedefinitions", recipeCRD) }), want: recipe.OutcomeCRDAbsent},
-		"a CRD that is not established":  {changes: of(func(f *facts) { f.CRD = found(testkit.MakeRecipeCRD().Condition("Established", false)) }), want: recipe.OutcomeCRDNotReady},
-		"a CRD of another shape":         {changes: of(func(f *facts) { f.CRD = found(testkit.MakeRecipeCRD().Field("x", "spec")) }), want: recipe.OutcomeCRDNotReady},
-		"the CRD is being deleted":       {changes: of(func(f *facts) { f.CRD = found(testkit.MakeRecipeCRD().Terminating()) }), want: recipe.OutcomeTerminating},
-		"the CRD is kept out of backups": {changes: of(func(f *facts) { f.CRD = found(testkit.MakeRecipeCRD().Label(velerov1.ExcludeFromBackupLabel, "true")) }), want: recipe.OutcomeExcluded},
-		"T34: Velero may not read CRDs":  {changes: of(func(f *facts) { f.CRD = forbidden("customresourcedefinitions", recipeCRD) }), want: recipe.OutcomeForbidden},
-		"the API server is away":         {changes: of(func(f *facts) { f.CRD = recipe.Found{Err: apierrors.NewServiceUnavailable("etcd is away")} }), want: recipe.OutcomeError},
-		"no such Recipe":                 {changes: of(func(f *facts) { f.Recipe = notFound("recipes", "r") }), want: recipe.OutcomeDangling},
+		"T12: no CRD of Recipes":             {changes: of(func(f *facts) { f.CRD = notFound("customresourcedefinitions", recipeCRD) }), want: recipe.OutcomeCRDAbsent},
+		"a CRD that is not established":      {changes: of(func(f *facts) { f.CRD = found(testkit.MakeRecipeCRD().Condition("Established", false)) }), want: recipe.OutcomeCRDNotReady},
+		"a CRD of another shape":             {changes: of(func(f *facts) { f.CRD = found(testkit.MakeRecipeCRD().Field("x", "spec")) }), want: recipe.OutcomeCRDNotReady},
+		"a CRD that Velero may not know yet": {changes: of(func(f *facts) { f.Now = testkit.Epoch.Add(6*time.Minute - 1) }), want: recipe.OutcomeCRDNotReady},
+		"the CRD is being deleted":           {changes: of(func(f *facts) { f.CRD = found(testkit.MakeRecipeCRD().Terminating()) }), want: recipe.OutcomeTerminating},
+		"the CRD is kept out of backups":     {changes: of(func(f *facts) { f.CRD = found(testkit.MakeRecipeCRD().Label(velerov1.ExcludeFromBackupLabel, "true")) }), want: recipe.OutcomeExcluded},
+		"T34: Velero may not read CRDs":      {changes: of(func(f *facts) { f.CRD = forbidden("customresourcedefinitions", recipeCRD) }), want: recipe.OutcomeForbidden},
+		"the API server is away":             {changes: of(func(f *facts) { f.CRD = recipe.Found{Err: apierrors.NewServiceUnavailable("etcd is away")} }), want: recipe.OutcomeError},
+		"no such Recipe":                     {changes: of(func(f *facts) { f.Recipe = notFound("recipes", "r") }), want: recipe.OutcomeDangling},
 		"no such Recipe in the VRG's namespace, which it leaves out": {changes: of(func(f *facts) {
 			f.VRG, f.Recipe = testkit.MakeVRG("ramen-ops", "v").RecipeRef("", "r").Obj(), notFound("recipes", "r")
 		}), want: recipe.OutcomeDangling},
@@ -144,7 +148,7 @@ func TestDecideBackup(t *testing.T) {
 		}), want: recipe.OutcomeDangling},
 	}
 	sentences := readSentences(t, "testdata/backup.golden")
-	require.Len(t, sentences, len(tests))
+	require.Equal(t, slices.Sorted(maps.Keys(tests)), slices.Sorted(maps.Keys(sentences)))
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -208,6 +212,45 @@ func TestDecideBackupNamesTheRecipe(t *testing.T) {
 	}, got.Record))
 }
 
+// Velero drops a VRG over an item of a kind that its server does not know, and it looks for kinds every 5 minutes only.
+func TestAYoungCRDIsLeftOutUnlessVeleroKnowsIt(t *testing.T) {
+	t.Parallel()
+	created := testkit.Epoch.Time
+	for name, tc := range map[string]struct {
+		established  string
+		now, started time.Time
+		archived     bool
+		brings       bool
+	}{
+		"just created":                               {now: created.Add(time.Second)},
+		"nearly old enough":                          {now: created.Add(6*time.Minute - time.Millisecond)},
+		"old enough":                                 {now: created.Add(6 * time.Minute), brings: true},
+		"the server started after it":                {now: created.Add(time.Minute), started: created.Add(30 * time.Second), brings: true},
+		"the server started in the same second":      {now: created.Add(time.Minute), started: created, brings: true},
+		"the clocks are cut to seconds":              {now: created.Add(time.Minute), started: created.Add(-2 * time.Second), brings: true},
+		"the server started before it":               {now: created.Add(time.Minute), started: created.Add(-3 * time.Second)},
+		"Velero has put the Recipe into the backup":  {now: created.Add(time.Second), archived: true, brings: true},
+		"an old CRD that was established just now":   {established: "2026-03-01T12:59:00Z", now: created.Add(time.Hour)},
+		"a condition that does not say when":         {established: "just now", now: created.Add(time.Hour), brings: true},
+		"the clock of Velero is behind the server's": {now: created.Add(-time.Minute)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := recipe.DecideBackup(bundle(func(f *recipe.BackupFacts) {
+				f.Now, f.ServerStarted, f.Recipe.Archived = tc.now, tc.started, tc.archived
+				if tc.established != "" {
+					f.CRD = found(testkit.MakeRecipeCRD().Field([]any{
+						map[string]any{"type": "NamesAccepted", "status": "True"},
+						map[string]any{"type": "Established", "status": "True", "lastTransitionTime": tc.established},
+					}, "status", "conditions"))
+				}
+			}))
+			require.Equal(t, tc.brings, got.Outcome == recipe.OutcomeBundled, got.Reason)
+			require.Equal(t, !tc.brings, got.Outcome == recipe.OutcomeCRDNotReady, got.Reason)
+		})
+	}
+}
+
 func TestDecideBackupWarns(t *testing.T) {
 	t.Parallel()
 	vrg := func() *testkit.Ramen {
@@ -263,6 +306,13 @@ func TestTheRecordOfABackupHasAnEnd(t *testing.T) {
 	require.Len(t, got.Record.CRD.Served, 16)
 	_, err := got.Record.Encode()
 	require.NoError(t, err)
+}
+
+func TestCanRead(t *testing.T) {
+	t.Parallel()
+	require.True(t, recipe.CanRead(found(testkit.MakeRecipeCRD())))
+	require.False(t, recipe.CanRead(found(testkit.MakeRecipeCRD().Condition("Established", false))))
+	require.False(t, recipe.CanRead(notFound("customresourcedefinitions", recipeCRD)))
 }
 
 func TestIncludesNamespace(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -20,6 +21,8 @@ type CRD struct {
 	Served []string
 	// Established and NamesAccepted are the conditions of these names.
 	Established, NamesAccepted bool
+	// EstablishedAt is since when it is Established, in whole seconds; its creation where the condition does not say.
+	EstablishedAt time.Time
 	// Terminating tells that its deletion has begun.
 	Terminating bool
 	// SHA256 of its spec, see SHA256.
@@ -29,7 +32,7 @@ type CRD struct {
 // CRDOf reads a CustomResourceDefinition (apiextensions.k8s.io/v1). What cannot be read of it counts as absent; the error is
 // one of a spec that cannot be JSON.
 func CRDOf(object *unstructured.Unstructured) (CRD, error) {
-	crd := CRD{Name: object.GetName(), Terminating: object.GetDeletionTimestamp() != nil}
+	crd := CRD{Name: object.GetName(), Terminating: object.GetDeletionTimestamp() != nil, EstablishedAt: object.GetCreationTimestamp().Time}
 	spec, _, err := mapAt(object.Object, "spec")
 	if err != nil {
 		return crd, fmt.Errorf("CustomResourceDefinition %s: %w", crd.Name, err)
@@ -49,6 +52,10 @@ func CRDOf(object *unstructured.Unstructured) (CRD, error) {
 		switch condition["type"] {
 		case "Established":
 			crd.Established = true
+			since, _ := condition["lastTransitionTime"].(string)
+			if at, err := time.Parse(time.RFC3339, since); err == nil {
+				crd.EstablishedAt = at
+			}
 		case "NamesAccepted":
 			crd.NamesAccepted = true
 		}

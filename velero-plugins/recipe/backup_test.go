@@ -3,6 +3,7 @@ package recipe_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/velero/pkg/builder"
@@ -26,7 +28,7 @@ import (
 func newBackup(t *testing.T, log logrus.FieldLogger, objs ...client.Object) (*recipe.BackupAction, *ramen.Backups, *testkit.Requests) {
 	t.Helper()
 	c, requests := testkit.Record(testkit.FakeClient(t, objs...))
-	backups := ramen.NewBackups(c)
+	backups := ramen.NewBackups(c, clocktesting.NewFakePassiveClock(testkit.Epoch.Add(time.Hour)), time.Time{})
 	return recipe.NewBackup(log, backups), backups, requests
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -30,7 +32,7 @@ import (
 func newBackup(t *testing.T, log logrus.FieldLogger, objs ...client.Object) (*volumereplicationgroup.BackupAction, *testkit.Requests) {
 	t.Helper()
 	c, requests := testkit.Record(testkit.FakeClient(t, objs...))
-	return volumereplicationgroup.NewBackup(log, ramen.NewBackups(c)), requests
+	return volumereplicationgroup.NewBackup(log, ramen.NewBackups(c, clocktesting.NewFakePassiveClock(testkit.Epoch.Add(time.Hour)), time.Time{})), requests
 }
 
 // cluster is one with everything that a VRG in Ramen's namespace needs for a Recipe of namespace app.
