@@ -76,6 +76,7 @@ type Bed struct {
 	apiServer, metrics, s3 *port
 	ports                  []*port
 
+	held       *hold
 	kubeconfig string
 	config     *rest.Config
 	client     client.Client
@@ -107,6 +108,9 @@ func Start(ctx context.Context, opts Options) (*Bed, error) {
 	if opts.VeleroNamespace == "" {
 		opts.VeleroNamespace = DefaultVeleroNamespace
 	}
+	if err := opts.feasible(); err != nil {
+		return nil, err
+	}
 	binaries, err := Tools(ctx)
 	if err != nil {
 		return nil, err
@@ -116,9 +120,6 @@ func Start(ctx context.Context, opts Options) (*Bed, error) {
 	}
 	var node *realNode
 	if opts.Node != nil {
-		if err := NodeSupported(); err != nil {
-			return nil, err
-		}
 		node = &realNode{}
 		if node.binaries, err = NodeTools(ctx); err != nil {
 			return nil, err
@@ -126,9 +127,10 @@ func Start(ctx context.Context, opts Options) (*Bed, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	dir, err := os.MkdirTemp("", "dr-test-bed-")
+	sweep(os.TempDir(), opts.Log)
+	dir, err := os.MkdirTemp("", dirPrefix)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make a folder for the test bed: %w", err)
 	}
 	b := &Bed{opts: opts, dir: dir, binaries: binaries, node: node}
 	if err := b.bringUp(ctx); err != nil {
@@ -216,9 +218,49 @@ func (b *Bed) bringUp(ctx context.Context) error {
 	return nil
 }
 
+// feasible says in one line why there can be no such bed on this machine; nil: nothing is known against it.
+func (o *Options) feasible() error {
+	if o.Node == nil {
+		return enoughRoom(os.TempDir(), roomForBed)
+	}
+	if err := NodeSupported(); err != nil {
+		return err
+	}
+	for i := range o.Node.Images {
+		if err := o.Node.Images[i].check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// What a bed takes of the disk, in bytes: databases and logs; and, with a real node, images and the file systems of
+// containers, which may be copies.
+const (
+	roomForBed  = 512 << 20
+	roomForNode = 3 << 30
+)
+
+// enoughRoom is nil if so many bytes are free in the file system of dir.
+func enoughRoom(dir string, needed uint64) error {
+	free, err := freeBytes(dir)
+	if err != nil {
+		return fmt.Errorf("find the free space for a test bed in %s: %w", dir, err)
+	}
+	if free < needed {
+		return fmt.Errorf("a test bed needs %d MiB of disk and %s has %d: make room, or set TMPDIR", needed>>20, dir, free>>20)
+	}
+	return nil
+}
+
 // prepare makes what the components need: folders, keys, ports and the administrator's configuration; the watchdog; and the
 // place for a real node.
 func (b *Bed) prepare(ctx context.Context) (err error) {
+	if !b.opts.KeepDir {
+		if b.held, err = holdDir(b.dir); err != nil {
+			return err
+		}
+	}
 	for _, folder := range []string{"logs", "tmp", "home"} {
 		if err := os.Mkdir(b.path(folder), 0o700); err != nil {
 			return err
@@ -303,6 +345,9 @@ func (b *Bed) Stop() {
 		}
 		for _, p := range b.ports {
 			errs = append(errs, p.release())
+		}
+		if b.held != nil {
+			errs = append(errs, b.held.release())
 		}
 		if err := errors.Join(errs...); err != nil {
 			b.opts.Log("test bed: stop: %v", err)

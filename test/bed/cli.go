@@ -18,7 +18,7 @@ import (
 const (
 	// cliTimeout bounds one call of the Velero CLI. None of those made here waits for a backup or restore.
 	cliTimeout = time.Minute
-	// waitTimeout bounds the wait for the end of a backup or restore, where the caller sets no deadline.
+	// waitTimeout bounds the wait for the end of a backup or restore, and of a command in a pod, where the caller sets no deadline.
 	waitTimeout = 2 * time.Minute
 )
 
@@ -85,13 +85,18 @@ func (b *Bed) WaitRestore(ctx context.Context, name string) (*velerov1.Restore, 
 	return restore, err
 }
 
+// withDeadline gives ctx one of waitTimeout, unless it has one.
+func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, waitTimeout)
+}
+
 // waitEnd reads object again and again until state says that it has ended.
 func (b *Bed) waitEnd(ctx context.Context, name string, object client.Object, state func() (phase string, ended bool)) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, waitTimeout)
-		defer cancel()
-	}
+	ctx, cancel := withDeadline(ctx)
+	defer cancel()
 	key := client.ObjectKey{Namespace: b.opts.VeleroNamespace, Name: name}
 	return poll(ctx, fmt.Sprintf("wait for the end of %T %s", object, name), func(ctx context.Context) error {
 		if err := b.client.Get(ctx, key, object); err != nil {

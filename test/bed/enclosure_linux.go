@@ -141,6 +141,9 @@ func NodeSupported() error {
 			}
 		}
 	}
+	if err := enoughRoom(os.TempDir(), roomForNode); err != nil {
+		return err
+	}
 	return tryEnclosure()
 }
 

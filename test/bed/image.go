@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 )
 
 // An Image is a container image for the node, which has no registry to pull from: either an archive, or one that is made of
@@ -62,11 +63,35 @@ func (b *Bed) RemoveImage(ctx context.Context, reference string) error {
 	return nil
 }
 
+// importTimeout bounds ImportImage. Hundreds of megabytes take seconds.
+const importTimeout = 2 * time.Minute
+
+// check says whether there is something of which the image can be made.
+func (i *Image) check() error {
+	sources := slices.Sorted(maps.Values(i.Files))
+	if i.Archive != "" {
+		sources = []string{i.Archive}
+	}
+	for _, source := range sources {
+		if info, err := os.Stat(source); err != nil {
+			return fmt.Errorf("make the image %s: %w", i.Reference, err)
+		} else if !info.Mode().IsRegular() {
+			return fmt.Errorf("make the image %s: %s is no file", i.Reference, source)
+		}
+	}
+	return nil
+}
+
 // ImportImage makes an image known to the node.
 func (b *Bed) ImportImage(ctx context.Context, image Image) (err error) {
 	if b.node == nil {
 		return fmt.Errorf("import the image %s: this bed has no real node", image.Reference)
 	}
+	if err := image.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, importTimeout)
+	defer cancel()
 	archive := image.Archive
 	if archive == "" {
 		scratch, err := os.MkdirTemp(b.path("tmp"), "image-")

@@ -397,8 +397,11 @@ func (b *Bed) awaitNodeAgent(ctx context.Context) error {
 }
 
 // Exec runs a command in a container of a pod on the real node, with stdin unless that is nil, and returns its standard
-// output. An empty container is the pod's first or default one. The error carries standard error.
+// output. An empty container is the pod's first or default one. Without a deadline in ctx it takes at most waitTimeout. The error
+// carries standard error.
 func (b *Bed) Exec(ctx context.Context, pod client.ObjectKey, container string, stdin io.Reader, command ...string) (string, error) {
+	ctx, cancel := withDeadline(ctx)
+	defer cancel()
 	clientset, err := kubernetes.NewForConfig(b.config)
 	if err != nil {
 		return "", err

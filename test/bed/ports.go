@@ -24,10 +24,12 @@ type port struct {
 	reservation net.PacketConn
 }
 
-func reservePort() (*port, error) {
+func reservePort() (*port, error) { return reservePortBetween(firstPort, lastPort) }
+
+func reservePortBetween(first, last int) (*port, error) {
 	var lastErr error
 	for range 200 {
-		number := firstPort + rand.IntN(lastPort-firstPort+1)
+		number := first + rand.IntN(last-first+1)
 		p := &port{number: number}
 		reservation, err := net.ListenPacket("udp4", p.address())
 		if err != nil {
@@ -45,7 +47,7 @@ func reservePort() (*port, error) {
 		p.reservation = reservation
 		return p, nil
 	}
-	return nil, fmt.Errorf("find a free port of 127.0.0.1 between %d and %d: %w", firstPort, lastPort, lastErr)
+	return nil, fmt.Errorf("find a free port of 127.0.0.1 between %d and %d: %w", first, last, lastErr)
 }
 
 func (p *port) address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.number)) }

@@ -16,3 +16,7 @@ func supported() error {
 func ownProcessGroup(*exec.Cmd) {}
 
 func signalGroup(int, syscall.Signal) error { return supported() }
+
+func freeBytes(string) (uint64, error) { return 0, supported() }
+
+func killIn(string) error { return supported() }

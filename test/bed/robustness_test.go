@@ -33,8 +33,17 @@ import (
 // orphanVariable makes the test binary start a bed and wait to be killed, see TestWatchdog. Its value says which.
 const orphanVariable = "TEST_BED_ORPHAN"
 
+// startOnly is a value of it that makes the test binary start a bed with a real node which cannot be, and say why.
+const startOnly = "start only"
+
 func TestMain(m *testing.M) {
-	if kind := os.Getenv(orphanVariable); kind != "" {
+	switch kind := os.Getenv(orphanVariable); kind {
+	case "":
+	case startOnly:
+		_, err := Start(context.Background(), Options{Node: &NodeOptions{}})
+		fmt.Println(err)
+		os.Exit(0)
+	default:
 		beOrphaned(kind)
 	}
 	os.Exit(m.Run())
@@ -258,6 +267,164 @@ func TestStartFails(t *testing.T) {
 		_, err := Start(t.Context(), Options{WithoutVelero: true, CRDDirs: []string{t.TempDir()}})
 		require.ErrorContains(t, err, "no CustomResourceDefinition")
 	})
+}
+
+// TestNodeIsNotSupported starts beds with a real node on machines that cannot have one: each says so in one line, and leaves nothing.
+func TestNodeIsNotSupported(t *testing.T) {
+	requireNode(t)
+	binary := filepath.Join(t.TempDir(), "bed.test")
+	copyFile(t, os.Args[0], binary)
+	require.NoError(t, os.Chmod(filepath.Dir(filepath.Dir(binary)), 0o755)) // everybody may run it
+	const elsewhere = ": use a privileged container or a virtual machine"
+	nobody := []string{"setpriv", "--reuid=65534", "--clear-groups"}
+	without := func(capability string) []string { return []string{"setpriv", "--bounding-set=-" + capability} }
+	for name, tc := range map[string]struct {
+		machine []string // runs a command on such a machine
+		env     string
+		want    string
+	}{
+		"without root":          {nobody, "", "a real node needs root: run as root, as in a container or virtual machine of one's own"},
+		"without containerd":    {nil, "PATH=/nowhere", "a real node needs containerd, which is not installed: run scripts/node-packages.sh"},
+		"without network":       {without("net_admin"), "", "a real node needs mounts and interfaces, and this machine gives none (RTNETLINK answers: Operation not permitted)" + elsewhere},
+		"without namespaces":    {without("sys_admin"), "", "a real node needs namespaces of its own, and this machine gives none (fork/exec /bin/sh: operation not permitted)" + elsewhere},
+		"without cgroups":       {inMounts("mount -n -t tmpfs tmpfs /sys/fs/cgroup"), "", "a real node needs cgroups, and none are mounted at /sys/fs/cgroup"},
+		"without disk":          {inMounts(`mount -n -t tmpfs -o size=1m tmpfs "$TMPDIR"`), "", "a test bed needs 3072 MiB of disk and %s has 1: make room, or set TMPDIR"},
+		"with its files hidden": {nil, "TMPDIR=/var/lib", "a real node has its own /var/lib, and the folder for temporary files, /var/lib, is in it: set TMPDIR"},
+	} {
+		t.Run("on a machine "+name, func(t *testing.T) {
+			t.Parallel()
+			tmp := t.TempDir()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			line := slices.Concat([]string{"env", orphanVariable + "=" + startOnly, "TMPDIR=" + tmp}, tc.machine, []string{"env", "-S", tc.env, binary})
+			out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			assert.Equal(t, strings.ReplaceAll(tc.want, "%s", tmp)+"\n", string(out))
+			left, err := os.ReadDir(tmp)
+			require.NoError(t, err)
+			assert.Empty(t, left)
+		})
+	}
+}
+
+// inMounts is a command that runs the command after it in mounts of its own, after a script that changes them.
+func inMounts(script string) []string {
+	return []string{"unshare", "--mount", "sh", "-c", "set -e; " + script + `; exec "$@"`, "sh"}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, content, 0o755))
+}
+
+func TestNoFreePort(t *testing.T) {
+	t.Parallel()
+	taken, err := reservePort()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, taken.release()) })
+	_, err = reservePortBetween(taken.number, taken.number)
+	require.Error(t, err)
+	want := fmt.Sprintf("find a free port of 127.0.0.1 between %d and %[1]d: listen udp4 %s: bind: address already in use", taken.number, taken.address())
+	assert.Equal(t, want, err.Error())
+}
+
+func TestNoFreePortForAServer(t *testing.T) {
+	t.Parallel()
+	server, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	address, ok := server.Addr().(*net.TCPAddr)
+	require.True(t, ok)
+	_, err = reservePortBetween(address.Port, address.Port)
+	require.ErrorContains(t, err, fmt.Sprintf("listen tcp4 127.0.0.1:%d: bind: address already in use", address.Port))
+	again, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", address.String())
+	require.NoError(t, err, "what could not be had whole is given back")
+	require.NoError(t, again.Close())
+}
+
+func TestNoDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, enoughRoom(dir, 1<<20))
+	err := enoughRoom(dir, 1<<62)
+	require.ErrorContains(t, err, "a test bed needs 4398046511104 MiB of disk and "+dir+" has ")
+	require.ErrorContains(t, err, ": make room, or set TMPDIR")
+	require.ErrorContains(t, enoughRoom(filepath.Join(dir, "nowhere"), 1), "no such file or directory")
+}
+
+func TestAnImageThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	nowhere := filepath.Join(dir, "nowhere")
+	for name, tc := range map[string]struct {
+		image Image
+		want  string
+	}{
+		"an archive that is not there": {Image{Archive: nowhere}, "stat " + nowhere + ": no such file or directory"},
+		"an archive that is a folder":  {Image{Archive: dir}, dir + " is no file"},
+		"a program that is not there":  {Image{Files: map[string]string{"/a": os.Args[0], "/b": nowhere}}, "stat " + nowhere + ": no such file or directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.image.Reference = "shop:1"
+			b := &Bed{node: &realNode{}} // nothing of it is used
+			err := b.ImportImage(t.Context(), tc.image)
+			require.EqualError(t, err, "make the image shop:1: "+tc.want)
+			if NodeSupported() != nil {
+				return
+			}
+			_, err = Start(t.Context(), Options{Node: &NodeOptions{Images: []Image{tc.image}}})
+			require.EqualError(t, err, "make the image shop:1: "+tc.want, "it is said before anything is started")
+		})
+	}
+	_, err := new(Bed).DialNode(t.Context(), "10.96.0.1:443")
+	require.EqualError(t, err, "connect to 10.96.0.1:443: this bed has no real node")
+	require.EqualError(t, new(Bed).ImportImage(t.Context(), Image{Reference: "shop:1"}), "import the image shop:1: this bed has no real node")
+}
+
+// TestStaleRun is about runs that were killed together with their watchdog.
+func TestStaleRun(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	newDir := func(name string) string {
+		dir := filepath.Join(parent, name)
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "log"), []byte("of it"), 0o600))
+		return dir
+	}
+	begin := func(dir string) *exec.Cmd {
+		sleep := exec.CommandContext(t.Context(), "sleep", "300")
+		sleep.Dir = dir
+		require.NoError(t, sleep.Start())
+		return sleep
+	}
+	stale, used, kept, foreign := newDir(dirPrefix+"1"), newDir(dirPrefix+"2"), newDir(dirPrefix+"3"), newDir("other")
+	require.NoError(t, os.WriteFile(filepath.Join(stale, holdFile), nil, 0o600)) // whoever held it has died
+	require.NoError(t, os.WriteFile(filepath.Join(foreign, holdFile), nil, 0o600))
+	held, err := holdDir(used)
+	require.NoError(t, err)
+	released, err := holdDir(kept)
+	require.NoError(t, err)
+	require.NoError(t, released.release())
+	left, busy := begin(stale), begin(used)
+
+	var log []string
+	sweep(parent, func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) })
+	assert.Equal(t, []string{"test bed: removed what a killed run had left in " + stale}, log)
+	require.EqualError(t, left.Wait(), "signal: killed")
+	assert.NoDirExists(t, stale)
+	for _, dir := range []string{used, kept, foreign} {
+		assert.FileExists(t, filepath.Join(dir, "log"))
+	}
+	require.NoError(t, busy.Process.Signal(syscall.SIGTERM), "so is what is used")
+	require.EqualError(t, busy.Wait(), "signal: terminated")
+
+	require.NoError(t, held.release())
+	log = nil
+	sweep(parent, func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) })
+	assert.Empty(t, log, "what was given up is kept, not stale")
 }
 
 func TestToolsAreBuiltOnce(t *testing.T) {
