@@ -395,7 +395,7 @@ func TestStaleRun(t *testing.T) {
 		return dir
 	}
 	begin := func(dir string) *exec.Cmd {
-		sleep := exec.CommandContext(t.Context(), "sleep", "300")
+		sleep := exec.CommandContext(t.Context(), "sleep", "30")
 		sleep.Dir = dir
 		require.NoError(t, sleep.Start())
 		return sleep
