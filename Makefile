@@ -63,6 +63,7 @@ test-integration: ## Run the tests against a real Kubernetes API and a real Vele
 .PHONY: e2e
 e2e: ## Run the tests on a real node: Linux, root, and scripts/node-packages.sh (skipped, with the reason, where it cannot be)
 	@$(GO) run ./test/bed/cmd/tools -node >/dev/null
+	@why=$$($(GO) run ./test/bed/cmd/tools -why-no-node) && { test -z "$$why" || echo "skipped: $$why"; }
 	$(GO) test -timeout 20m -count 1 -run '$(NODE_TESTS)' $(ARGS) ./test/bed
 	$(GO) -C test/e2e test -timeout 30m -count 1 -run '$(RUN)' $(ARGS)
 
@@ -76,7 +77,7 @@ tools: ## Build the programs of the test bed into .cache/tools, those of a real 
 	@$(GO) run ./test/bed/cmd/tools -node >/dev/null
 
 .PHONY: demo
-demo: ## Take an application through backup, loss and restore in the test bed
+demo: ## Take an application through backup, loss and restore, on a real node where one can run (ARGS=-stand-in: on its stand-in)
 	@$(GO) run ./test/demo $(ARGS)
 
 .PHONY: lint
