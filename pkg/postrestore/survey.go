@@ -253,7 +253,7 @@ func (s *survey) find(m mark) *velerov1.Restore {
 	restores := s.veleros[m.restore.Namespace].restores.Items
 	for i := range restores {
 		owner := disconnect.OwnerOf(&restores[i])
-		if owner.Restore == m.restore || m.uid == "" && owner.Label() == m.restore.Name {
+		if owner.Restore == m.restore || owner.Label() == m.restore.Name {
 			return &restores[i]
 		}
 	}

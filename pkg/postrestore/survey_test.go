@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	velerov2alpha1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v2alpha1"
 	"github.com/vmware-tanzu/velero/pkg/builder"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
@@ -46,6 +47,15 @@ func jobOf(r *velerov1.Restore, conditions ...batchv1.JobCondition) client.Objec
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: standby.Name(r), Labels: map[string]string{velerov1.RestoreUIDLabel: string(r.UID)}},
 		Status:     batchv1.JobStatus{Conditions: conditions},
+	}
+}
+
+// dataDownload is one of a restore into the claim of detached.
+func dataDownload(name, restore string, phase velerov2alpha1.DataDownloadPhase) client.Object {
+	return &velerov2alpha1.DataDownload{
+		ObjectMeta: metav1.ObjectMeta{Namespace: testkit.VeleroNamespace, Name: name, Labels: map[string]string{velerov1.RestoreNameLabel: restore}},
+		Spec:       velerov2alpha1.DataDownloadSpec{TargetVolume: velerov2alpha1.TargetVolumeSpec{Namespace: "shop", PVC: "web-data"}},
+		Status:     velerov2alpha1.DataDownloadStatus{Phase: phase},
 	}
 }
 
@@ -168,6 +178,21 @@ func TestSurvey(t *testing.T) {
 		"the holder is gone, the restore of a pod is not: that one takes it over": {
 			objects: []client.Object{ended, testkit.MakeDC("shop", "web").Held(testkit.OwnerNamed("earlier"), 2, false).LatestVersion(1).Obj(), readyPod("a").Obj()},
 			restore: "openshift-adp/r Completed", held: true, step: postrestore.WaitForPerson, says: "held for a person", command: runR,
+		},
+		"another restore holds it, and Velero is about to take it over": {
+			objects: []client.Object{running, testkit.MakeDC("shop", "web").Held(testkit.OwnerNamed("earlier"), 2, false).LatestVersion(1).Obj(), readyPod("a").Obj()},
+			restore: "openshift-adp/r WaitingForPluginOperations", held: true, step: postrestore.TakeOver, says: "held by restore openshift-adp/earlier", command: describe,
+		},
+		"what another restore has failed to bring into the same claim": {
+			objects: []client.Object{
+				running, heldWeb(2, false).Obj(), readyPod("a").Obj(),
+				dataDownload("mine", "r", velerov2alpha1.DataDownloadPhaseCompleted), dataDownload("theirs", "earlier", velerov2alpha1.DataDownloadPhaseFailed),
+			},
+			restore: "openshift-adp/r WaitingForPluginOperations", held: true, step: postrestore.DeletePods, says: "deleting 1 detached pod", command: describe,
+		},
+		"a DataDownload is on its way": {
+			objects: []client.Object{running, heldWeb(2, false).Obj(), filling, dataDownload("mine", "r", velerov2alpha1.DataDownloadPhaseInProgress)},
+			restore: "openshift-adp/r WaitingForPluginOperations", held: true, step: postrestore.Wait, says: "0 of 1", command: describe,
 		},
 		"pods without a DeploymentConfig": {
 			objects: []client.Object{mapped, readyPod("a").Obj()},
