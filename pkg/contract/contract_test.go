@@ -19,7 +19,7 @@ func TestActionNames(t *testing.T) {
 	for _, name := range []string{
 		contract.PodRestoreAction, contract.DeploymentConfigRestoreAction, contract.ReplicationControllerRestoreAction,
 		contract.VRGBackupAction, contract.RecipeBackupAction, contract.VRGRestoreAction, contract.VRGRestoreGateAction,
-		contract.RecipeRestoreAction, contract.CRDRestoreAction,
+		contract.RecipeRestoreAction, contract.RecipeRestoreGateAction, contract.CRDRestoreAction,
 	} {
 		require.NoError(t, common.ValidatePluginName(name, names))
 		require.True(t, strings.HasPrefix(name, "oadp.openshift.io/"), "another plugin's name stops the server: %s", name)
@@ -28,10 +28,12 @@ func TestActionNames(t *testing.T) {
 	}
 }
 
-// The gate looks at what the bundle's additional items came to, so it has to run after it.
-func TestTheGateRunsAfterTheBundle(t *testing.T) {
+// A gate looks at what the first action's additional items came to. The actions work in any order, but their log lines bear
+// the names.
+func TestTheGatesRunLast(t *testing.T) {
 	t.Parallel()
 	require.Less(t, contract.VRGRestoreAction, contract.VRGRestoreGateAction)
+	require.Less(t, contract.RecipeRestoreAction, contract.RecipeRestoreGateAction)
 }
 
 // Names of others, spelled here because this package stands on nothing.

@@ -167,11 +167,12 @@ func present(object *unstructured.Unstructured, err error) (*unstructured.Unstru
 	return object, err
 }
 
-// TryRecipe asks the API server, in a dry run with strict field validation, to create a Recipe in a namespace; where live is
+// Try asks the API server, in a dry run with strict field validation, to create a Recipe or VRG in a namespace; where live is
 // not nil, to give that one its spec instead. Nothing is stored. It is repeated like a read.
-func (f *RestoreFacts) TryRecipe(ctx context.Context, item *unstructured.Unstructured, namespace string, live *unstructured.Unstructured) recipe.Trial {
+func (f *RestoreFacts) Try(ctx context.Context, item *unstructured.Unstructured, namespace string, live *unstructured.Unstructured) recipe.Trial {
 	var stored *unstructured.Unstructured
-	err := again(ctx, fmt.Sprintf("the answer to a dry run of Recipe %s/%s", namespace, item.GetName()), func(ctx context.Context) error {
+	what := fmt.Sprintf("the answer to a dry run of %s %s/%s", item.GetKind(), namespace, item.GetName())
+	err := again(ctx, what, func(ctx context.Context) error {
 		if live != nil {
 			stored = live.DeepCopy()
 			stored.Object["spec"] = item.DeepCopy().Object["spec"]

@@ -170,13 +170,13 @@ func TestObjectsThatAreNotThere(t *testing.T) {
 	require.ErrorContains(t, err, "get Recipe app/r")
 }
 
-func TestTryRecipe(t *testing.T) {
+func TestTry(t *testing.T) {
 	t.Parallel()
 	item := testkit.Reset(testkit.MakeRecipe("app", "r").Field([]any{map[string]any{"manager": "kubectl"}}, "metadata", "managedFields").Obj())
 	before := item.DeepCopy()
 
 	facts, requests := factsOf(t, testkit.RestoreNamed("r").Result())
-	trial := facts.TryRecipe(t.Context(), item, "app-dr", nil)
+	trial := facts.Try(t.Context(), item, "app-dr", nil)
 	require.NoError(t, trial.Err)
 	require.Equal(t, []testkit.Request{{Verb: "create", Kind: "Recipe", Object: client.ObjectKey{Namespace: "app-dr", Name: "r"}, DryRun: true, Strict: true}}, requests.All())
 	require.Empty(t, cmp.Diff(item.Object["spec"], trial.Stored.Object["spec"]))
@@ -188,7 +188,7 @@ func TestTryRecipe(t *testing.T) {
 	require.NoError(t, err)
 	beforeLive := found.DeepCopy()
 	requests.Reset()
-	trial = facts.TryRecipe(t.Context(), item, "app-dr", found)
+	trial = facts.Try(t.Context(), item, "app-dr", found)
 	require.NoError(t, trial.Err)
 	require.Equal(t, []testkit.Request{{Verb: "update", Kind: "Recipe", Object: client.ObjectKey{Namespace: "app-dr", Name: "r"}, DryRun: true, Strict: true}}, requests.All())
 	require.Empty(t, cmp.Diff(item.Object["spec"], trial.Stored.Object["spec"]))
@@ -199,7 +199,7 @@ func TestTryRecipe(t *testing.T) {
 }
 
 // The clock is that of the bubble: no second passes.
-func TestTryRecipeIsRepeatedWhereAServerLagsBehind(t *testing.T) {
+func TestTryIsRepeatedWhereAServerLagsBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		facts, requests := factsOf(t, testkit.RestoreNamed("r").Result())
@@ -211,11 +211,11 @@ func TestTryRecipeIsRepeatedWhereAServerLagsBehind(t *testing.T) {
 			}
 			return nil
 		})
-		trial := facts.TryRecipe(t.Context(), testkit.MakeRecipe("app", "r").NoField("metadata", "resourceVersion").Obj(), "app", nil)
+		trial := facts.Try(t.Context(), testkit.MakeRecipe("app", "r").NoField("metadata", "resourceVersion").Obj(), "app", nil)
 		require.NoError(t, trial.Err)
 		require.Equal(t, 3, asked)
 		requests.Fail(func(testkit.Request) error { return unserved })
-		trial = facts.TryRecipe(t.Context(), testkit.MakeRecipe("app", "r").NoField("metadata", "resourceVersion").Obj(), "app", nil)
+		trial = facts.Try(t.Context(), testkit.MakeRecipe("app", "r").NoField("metadata", "resourceVersion").Obj(), "app", nil)
 		require.ErrorContains(t, trial.Err, "dry run of Recipe app/r")
 		require.Nil(t, trial.Stored)
 	})

@@ -1,13 +1,16 @@
 package recipe_test
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -370,6 +373,13 @@ func TestDecideVRG(t *testing.T) {
 			vrg:     discovered().Annotation(contract.RecipeBundleAnnotation, strings.Replace(bundled, `"cluster":"uid-of-cluster-a",`, "", 1)),
 			verdict: disconnect.Refused, warn: true, says: "it is not known which cluster",
 		},
+		"T34: this cluster cannot be told": {
+			vrg: discovered(), edit: func(f *recipe.VRGFacts) { f.ClusterErr = errors.New("namespaces is forbidden") }, verdict: disconnect.Refused, warn: true,
+			says: "this cluster cannot be told from others (namespaces is forbidden), and it is primary",
+		},
+		"T34: this cluster cannot be told, and nothing depends on it": {
+			vrg: secondary(), edit: func(f *recipe.VRGFacts) { f.ClusterErr = errors.New("namespaces is forbidden") }, verdict: recipe.Admitted,
+		},
 		"kube object protection without a Recipe is guarded too": {
 			vrg:     testkit.MakeVRG("app", "db").Field(map[string]any{}, "spec", "kubeObjectProtection"),
 			verdict: disconnect.Refused, warn: true, says: "it is not known which cluster",
@@ -393,6 +403,14 @@ func TestDecideVRG(t *testing.T) {
 				f.Mode, f.Mapping = recipe.Failover, map[string]string{"ramen-ops": "openshift-dr-ops"}
 			},
 			verdict: disconnect.Refused, warn: true, says: "the restore puts it into the namespace openshift-dr-ops, and Ramen finds what it has stored by the namespace and name",
+		},
+		"as-is: into a mapped namespace": {
+			vrg: discovered(), edit: func(f *recipe.VRGFacts) {
+				f.Mode, f.Mapping = recipe.AsIs, map[string]string{"ramen-ops": "openshift-dr-ops"}
+			}, verdict: recipe.Admitted,
+		},
+		"a spec that is none": {
+			vrg: testkit.MakeVRG("app", "db").Field("text", "spec"), verdict: disconnect.Refused, warn: true, says: "spec is string, not an object",
 		},
 		"failover: the Recipe's namespace may be mapped": {
 			vrg: discovered(), edit: func(f *recipe.VRGFacts) { f.Mode, f.Mapping = recipe.Failover, map[string]string{"app": "app-dr"} }, verdict: recipe.Admitted, failover: true,
@@ -436,6 +454,47 @@ func TestDecideVRG(t *testing.T) {
 			require.Equal(t, tc.warn, got.Warn, got.Reason)
 			require.Contains(t, got.Reason, tc.says)
 			require.Empty(t, cmp.Diff(before, facts.Backup))
+		})
+	}
+}
+
+func TestTriedVRG(t *testing.T) {
+	t.Parallel()
+	admitted := recipe.VRGDecision{Decision: disconnect.Decision{Verdict: recipe.Admitted, Reason: "all is well"}, Failover: true}
+	for name, tc := range map[string]struct {
+		err      error
+		verdict  disconnect.Verdict
+		failover bool
+		warn     bool
+		says     string
+	}{
+		"the API server would store all of it": {nil, recipe.Admitted, true, false, "all is well"},
+		"T1573: parameters would be pruned": {
+			strictly(`unknown field "spec.kubeObjectProtection.recipeParameters"`), disconnect.Refused, false, true,
+			`volumereplicationgroups.ramendr.openshift.io of the cluster does not know or not allow what the backup has: unknown field "spec.kubeObjectProtection.recipeParameters". Ramen would not recover as was captured.`,
+		},
+		"T1573: a reference of an older shape would be pruned": {
+			strictly(`unknown field "spec.kubeObjectProtection.recipe"`), disconnect.Refused, false, true, `unknown field "spec.kubeObjectProtection.recipe"`,
+		},
+		"somebody has created it since it was looked for": {
+			apierrors.NewAlreadyExists(schema.GroupResource{Resource: "volumereplicationgroups"}, "db"), disconnect.Skipped, false, false, "somebody has just created it",
+		},
+		"another field would be pruned": {
+			strictly(`unknown field "spec.tomorrow"`), recipe.Admitted, true, true, `all is well; its CRD does not know or not allow what the backup has: unknown field "spec.tomorrow"`,
+		},
+		"the API server does not answer": {
+			errors.New("connection refused"), recipe.Admitted, true, true, "all is well; whether its CRD knows all fields of it cannot be told: connection refused",
+		},
+		"a webhook is in the way of the dry run": {errNoDryRun, recipe.Admitted, true, true, "cannot be told"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := admitted.Tried(recipe.Trial{Err: tc.err})
+			require.Equal(t, tc.verdict, got.Verdict)
+			require.Equal(t, tc.failover, got.Failover)
+			require.Equal(t, tc.warn, got.Warn)
+			require.Contains(t, got.Reason, tc.says)
+			require.Equal(t, "all is well", admitted.Reason)
 		})
 	}
 }

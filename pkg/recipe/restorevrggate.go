@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,8 +27,10 @@ type VRGFacts struct {
 	VRGCRD, RecipeCRD *CRD
 	// Recipe that the restored VRG refers to, nil when the cluster has none. Not looked up for a VRG that needs none.
 	Recipe *unstructured.Unstructured
-	// Cluster is the UID of the namespace kube-system of this cluster.
-	Cluster types.UID
+	// Cluster is the UID of the namespace kube-system of this cluster, ClusterErr why it could not be read. The guard alone
+	// needs it.
+	Cluster    types.UID
+	ClusterErr error
 }
 
 // VRGDecision is a Decision on a VRG.
@@ -55,6 +58,33 @@ func DecideVRG(f VRGFacts) VRGDecision {
 		f.compare(record, &decision.Decision)
 	}
 	return decision
+}
+
+// protection is the field in which everything stands that a recovery goes by.
+const protection = "spec.kubeObjectProtection"
+
+// Tried returns the decision on an admitted VRG once it is known what a dry run of creating it came to. One whose protection
+// the API server would store only in part is refused: Ramen's first fields for a Recipe, or recipeParameters on an older CRD,
+// would be pruned in silence, and Ramen would recover by another workflow, or other values, than were captured. Of other
+// fields only the log tells, and of what cannot be told: Velero's own attempt comes next.
+func (d VRGDecision) Tried(trial Trial) VRGDecision {
+	misfit := Misfit(trial.Err)
+	switch {
+	case trial.Err == nil:
+		return d
+	case apierrors.IsAlreadyExists(trial.Err):
+		return VRGDecision{Decision: skipped("somebody has just created it")}
+	case strings.Contains(misfit, protection):
+		return VRGDecision{Decision: refused("the CustomResourceDefinition %s of the cluster does not know or not allow what the backup has: %s. Ramen "+
+			"would not recover as was captured. Bring the CustomResourceDefinition to the version of the backup's cluster, and restore again",
+			contract.VRGCRD, misfit)}
+	case misfit != "":
+		d.Reason += "; its CRD does not know or not allow what the backup has: " + misfit
+	default:
+		d.Reason += fmt.Sprintf("; whether its CRD knows all fields of it cannot be told: %v", trial.Err)
+	}
+	d.Warn = true
+	return d
 }
 
 // inCluster keeps Velero away from a VRG that is in the cluster: under the policy update it would patch that of the backup
@@ -150,6 +180,8 @@ func (f VRGFacts) guarded() (disconnect.Decision, bool) {
 	record, ok := f.record()
 	var where string
 	switch {
+	case f.ClusterErr != nil:
+		where = fmt.Sprintf("this cluster cannot be told from others (%v)", f.ClusterErr)
 	case !ok || record.Cluster == "":
 		where = "it is not known which cluster it was backed up on"
 	case record.Cluster != f.Cluster:

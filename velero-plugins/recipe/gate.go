@@ -28,7 +28,7 @@ func (a *RestoreAction) gate(log logrus.FieldLogger, input *velero.RestoreItemAc
 		return nil, errors.Wrapf(err, "decide on Recipe %s", key)
 	}
 	if known.CanTry() {
-		known.Trial = facts.TryRecipe(context.Background(), edited, key.Namespace, known.Live)
+		known.Trial = facts.Try(context.Background(), edited, key.Namespace, known.Live)
 	}
 	decision := recipe.DecideRecipe(known)
 	item.LogDecision(log, decision)

@@ -26,11 +26,14 @@ func (a *RestoreAction) gate(
 		return nil, err
 	}
 	decision := recipe.DecideVRG(known)
-	item.LogDecision(log, decision.Decision)
 	edited := item.Edit(input.Item)
 	if err := decision.Apply(edited); err != nil {
 		return nil, err
 	}
+	if decision.Verdict == recipe.Admitted {
+		decision = decision.Tried(a.restores.For(input.Restore).Try(context.Background(), edited, key.Namespace, nil))
+	}
+	item.LogDecision(log, decision.Decision)
 	output := velero.NewRestoreItemActionExecuteOutput(edited)
 	switch decision.Verdict {
 	case disconnect.Refused:
@@ -60,8 +63,8 @@ func (a *RestoreAction) gather(key types.NamespacedName, input *velero.RestoreIt
 	if known.RecipeCRD, err = facts.CRD(ctx, contract.RecipeCRD); err != nil {
 		return known, err
 	}
-	if known.Cluster, err = facts.Cluster(ctx); err != nil {
-		return known, err
+	if known.Mode == recipe.Guard {
+		known.Cluster, known.ClusterErr = facts.Cluster(ctx)
 	}
 	known.Recipe, err = recipeOf(ctx, facts, known.Backup, known.AdminNamespaces)
 	return known, err

@@ -111,6 +111,8 @@ func TestRestore(t *testing.T) {
 		bring   []velero.ResourceIdentifier
 		skipped bool
 		fails   string
+		// dryRun is what the API server says of the dry run.
+		dryRun error
 		// decision of the gate and a part of its reason.
 		decision, says string
 		// want edits the VRG that must come out, which has the marks of the backup taken away and the provenance added.
@@ -173,6 +175,12 @@ func TestRestore(t *testing.T) {
 			},
 			bring: []velero.ResourceIdentifier{theRecipe}, skipped: true, decision: "skipped", says: "never overwritten",
 		},
+		"T1573: an older CRD would prune the parameters": {
+			objects: append(all(), kubeSystem), bring: []velero.ResourceIdentifier{theRecipe}, decision: "refused",
+			dryRun: apierrors.NewBadRequest(`… strict decoding error: unknown field "spec.kubeObjectProtection.recipeParameters"`),
+			fails: `VolumeReplicationGroup ramen-ops/db is not restored: the CustomResourceDefinition volumereplicationgroups.ramendr.openshift.io of the cluster ` +
+				`does not know or not allow what the backup has: unknown field "spec.kubeObjectProtection.recipeParameters".`,
+		},
 		"a garbled reference": {
 			vrg:     backedUp().Field("text", "spec", "kubeObjectProtection", "recipeRef"),
 			objects: append(all(), kubeSystem), decision: "refused", fails: "whether its Recipe is there cannot be told",
@@ -208,6 +216,12 @@ func TestRestore(t *testing.T) {
 					require.NoError(t, actions.client.Create(t.Context(), brought.DeepCopyObject().(client.Object)))
 				}
 				actions.requests.Reset()
+				actions.requests.Fail(func(r testkit.Request) error {
+					if r.DryRun {
+						return tc.dryRun
+					}
+					return nil
+				})
 				output, err := second.Execute(&velero.RestoreItemActionExecuteInput{Item: prepared.UpdatedItem, ItemFromBackup: input.ItemFromBackup, Restore: r})
 				require.Empty(t, cmp.Diff(before, input.Item), "the input was changed")
 				require.Empty(t, actions.requests.Writes())
@@ -222,6 +236,7 @@ func TestRestore(t *testing.T) {
 				}
 				require.NoError(t, err)
 				require.Equal(t, tc.skipped, output.SkipRestore)
+				require.Len(t, actions.requests.Of("create", "VolumeReplicationGroup"), map[bool]int{true: 0, false: 1}[tc.skipped], "what is created is tried before")
 				require.Empty(t, output.AdditionalItems)
 				want := vrg.NoField("status").NoField("metadata", "finalizers")
 				if tc.want != nil {
@@ -284,7 +299,6 @@ func TestRestoreReturnsAnErrorWhereItCannotTell(t *testing.T) {
 		"the Recipe's CRD": {func(r testkit.Request) bool { return strings.HasPrefix(r.Object.Name, "recipes.") }, "get CustomResourceDefinition recipes", true},
 		"the Recipe":       {func(r testkit.Request) bool { return r.Kind == "Recipe" }, "get Recipe app/r", true},
 		"the VRG":          {func(r testkit.Request) bool { return r.Kind == "VolumeReplicationGroup" }, "get VolumeReplicationGroup ramen-ops/db", false},
-		"the cluster":      {func(r testkit.Request) bool { return r.Kind == "Namespace" }, "get Namespace kube-system", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -321,6 +335,37 @@ func TestRestoreReturnsAnErrorWhereItCannotTell(t *testing.T) {
 	}
 }
 
+// Only the guard has to know which cluster this is, and it says so.
+func TestRestoreOnAClusterThatCannotBeTold(t *testing.T) {
+	t.Parallel()
+	for mode, fails := range map[string]string{
+		"guard": "VolumeReplicationGroup ramen-ops/db is not restored: this cluster cannot be told from others (get Namespace kube-system: ", "as-is": "", "failover": "",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			actions := newRestores(t, testkit.Logger(t), testkit.MakeVRGCRD().Obj(), testkit.MakeRecipeCRD().Obj(), testkit.MakeRecipe("app", "r").Obj())
+			actions.requests.Fail(func(r testkit.Request) error {
+				if r.Kind == "Namespace" {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "kube-system", errors.New("no"))
+				}
+				return nil
+			})
+			r := testkit.RestoreNamed("r").Result()
+			r.Annotations = map[string]string{"oadp.openshift.io/vrg-restore": mode}
+			input := testkit.Input(r, backedUp().Obj())
+			output, err := actions.first.Execute(input)
+			require.NoError(t, err)
+			input.Item = output.UpdatedItem
+			_, err = actions.gate.Execute(input)
+			if fails == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, fails)
+		})
+	}
+}
+
 func TestRestoreOnWhatIsIncompleteOrGarbage(t *testing.T) {
 	t.Parallel()
 	actions := newRestores(t, testkit.Logger(t), testkit.MakeKubeSystem())
@@ -349,6 +394,6 @@ func TestRestoreReadsOnceWhatDoesNotChange(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, map[string]int{
-		"list ConfigMap": 1, "get Namespace": 1, "get CustomResourceDefinition": 2, "get Recipe": 40, "get VolumeReplicationGroup": 20,
+		"list ConfigMap": 1, "get Namespace": 1, "get CustomResourceDefinition": 2, "get Recipe": 40, "get VolumeReplicationGroup": 20, "create VolumeReplicationGroup": 20,
 	}, actions.requests.Count())
 }
