@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,10 +41,10 @@ func initHooks(s *scene) {
 		Command: []string{"sh", "-c", "sed -i s/old/new/ /data/settings && echo rewritten >>/data/settings"},
 	})
 	require.NoError(s.t, err)
-	restore := s.restoreWith(velerov1.RestoreResourceHookSpec{
+	restore := s.awaitRestore(s.startHooked(velerov1.RestoreResourceHookSpec{
 		Name: "rewrite", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": spec.name}},
 		PostHooks: []velerov1.RestoreResourceHook{{Init: &velerov1.InitRestoreHook{InitContainers: []runtime.RawExtension{{Raw: container}}}}},
-	})
+	}))
 	s.completed(restore, 2)
 	s.back(restore.Name, spec)
 	s.back(restore.Name, annotated)
@@ -53,62 +52,6 @@ func initHooks(s *scene) {
 	assert.Equal(s.t, "site=old\n", s.in(&s.awaitPods(annotated)[0], "cat", "/data/settings"))
 	assert.True(s.t, s.ranInit(spec, "rewrite"), "the hook of the spec ran in the restored pod")
 	assert.True(s.t, s.ranInit(annotated, "prepare"), "the hook of the annotation ran in the restored pod")
-}
-
-// execHooks: one hook of the Restore's spec and one of an annotation append a line to a file on the claim, a while after they
-// began: each once, in the restored pod, before that is deleted.
-func execHooks(s *scene) {
-	// A pod's host name is its name.
-	command := []string{"sh", "-c", "sleep 3; hostname >>/data/hooks"}
-	annotation, err := json.Marshal(command)
-	require.NoError(s.t, err)
-	spec := app{name: "spec", replicas: 1}
-	annotated := app{name: "annotated", replicas: 2, annotations: map[string]string{hooks.ExecCommandAnnotation: string(annotation)}}
-	s.deploy(spec)
-	s.deploy(annotated)
-	s.backup(allVolumes)
-	s.lose()
-	restore := s.restoreWith(velerov1.RestoreResourceHookSpec{
-		Name: "append", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": spec.name}},
-		PostHooks: []velerov1.RestoreResourceHook{{Exec: &velerov1.ExecRestoreHook{Container: "app", Command: command}}},
-	})
-	s.completed(restore, 2)
-	if assert.NotNil(s.t, restore.Status.HookStatus) {
-		// The annotation's hook runs in both of the pods that have it.
-		assert.Equal(s.t, velerov1.HookStatus{HooksAttempted: 3}, *restore.Status.HookStatus)
-	}
-	s.finish(restore, spec, annotated)
-	for _, a := range []app{spec, annotated} {
-		s.back(restore.Name, a)
-		lines := strings.Fields(s.in(&s.awaitPods(a)[0], "cat", "/data/hooks"))
-		assert.ElementsMatch(s.t, s.detachedEver(a), lines, "the hook of %s ran once in each restored pod", a.name)
-	}
-}
-
-// finish does what a restore with exec hooks leaves to a person: Velero awaits those only after the restore's operations, so
-// the operations could not wait for them.
-func (s *scene) finish(restore *velerov1.Restore, apps ...app) {
-	s.t.Helper()
-	for _, a := range apps {
-		s.held(restore, a, int(a.replicas))
-	}
-	assert.Contains(s.t, s.details(restore.Name), "phase two waits for the end of restore "+restore.Name)
-	run := s.postRestore(restore.Name)
-	require.Zero(s.t, run.code, run)
-}
-
-// restoreWith restores with a hook in the Restore's spec: Velero's command line has no flags for them.
-func (s *scene) restoreWith(hook velerov1.RestoreResourceHookSpec) *velerov1.Restore {
-	s.t.Helper()
-	name := s.nextRestore()
-	require.NoError(s.t, s.Client().Create(s.t.Context(), &velerov1.Restore{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.VeleroNamespace(), Name: name},
-		Spec: velerov1.RestoreSpec{
-			BackupName: s.name, IncludedNamespaces: []string{"*"},
-			Hooks: velerov1.RestoreHooks{Resources: []velerov1.RestoreResourceHookSpec{hook}},
-		},
-	}))
-	return s.awaitRestore(name)
 }
 
 // detachedEver returns the names of all pods that were detached from an application while recorded.

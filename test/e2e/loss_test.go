@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -103,8 +104,8 @@ func veleroLostWhileWaiting(s *scene) {
 }
 
 // veleroLostInProgress: Velero's pod is deleted while one application's data is in and another's is on its way. Velero marks
-// the restore Failed when it starts again, and gives up on that data. post-restore finishes the one and keeps the other
-// as it is, which a second restore then brings back.
+// the restore Failed when it starts again, and gives up on that data. The Job finishes the one and keeps the other as it
+// is, which a second restore then brings back.
 func veleroLostInProgress(s *scene) {
 	filled := app{name: "filled", replicas: 1}
 	// Its pod starts with a Secret that comes from somewhere else.
@@ -121,7 +122,7 @@ func veleroLostInProgress(s *scene) {
 	s.backup(allVolumes)
 	s.lose()
 	name := s.startRestore()
-	pod := s.awaitDetached(filled, 1, corev1.PodInitialized)[0]
+	s.awaitDetached(filled, 1, corev1.PodInitialized)
 	s.awaitVolumeRestore(name, waiting, "", velerov1.PodVolumeRestorePhaseNew)
 	s.awaitHeld(waiting)
 	run := s.postRestore(name)
@@ -130,11 +131,9 @@ func veleroLostInProgress(s *scene) {
 	restore := s.awaitRestore(name)
 	require.Equal(s.t, velerov1.RestorePhaseFailed, restore.Status.Phase)
 	s.awaitVolumeRestore(name, waiting, velerov1.PodVolumeRestorePhaseCanceled)
-	assert.Equal(s.t, pod.UID, s.awaitDetached(filled, 1, corev1.PodReady)[0].UID)
-
-	run = s.postRestore(name)
-	assert.Equal(s.t, 1, run.code, "one is back, the other is not: %s", run)
-	assert.Contains(s.t, run.out, "of volume data in pod "+s.held(restore, waiting, 1)[0].Name)
+	job, log := s.awaitJob(name, batchv1.JobFailed)
+	assert.Nil(s.t, job.Spec.TTLSecondsAfterFinished, "a Job that has failed stays, with its log")
+	assert.Contains(s.t, log, "of volume data in pod "+s.held(restore, waiting, 1)[0].Name, "one is back, the other is not")
 	s.awaitPods(filled)
 	before := s.revisions(filled)
 

@@ -204,7 +204,11 @@ type scenario struct {
 var sideBySide = []scenario{
 	{"an image that cannot be pulled", imageMissing},
 	{"three pods on one claim", sharedClaim},
-	{"exec hooks", execHooks},
+	{"the Job's pod killed", jobPodKilled},
+	{"a hook that waits for readiness", jobAfterReadiness},
+	{"exec hooks", jobAfterHooks},
+	{"an exec hook that fails", jobAfterFailedHook},
+	{"the Job of a good restore", jobAfterGoodRestore},
 	{"init hooks", initHooks},
 	{"into another namespace", otherNamespace},
 	{"paused", paused},
@@ -217,4 +221,7 @@ var alone = []scenario{
 	{"node-agent lost while it fills a volume", nodeAgentLost},
 	{"Velero's pod deleted while it waits for operations", veleroLostWhileWaiting},
 	{"Velero's pod deleted in the middle of the restore", veleroLostInProgress},
+	{"the Job after Velero's pod was deleted, InProgress", jobAfterVeleroLostInProgress},
+	{"the Job after Velero's pod was deleted, waiting for operations", jobAfterVeleroLostWhileWaiting},
+	{"the Job after Velero's pod was deleted, Finalizing", jobAfterVeleroLostFinalizing},
 }
