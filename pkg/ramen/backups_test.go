@@ -111,7 +111,7 @@ func TestWhatIsArchivedIsWhatVRGsRecord(t *testing.T) {
 
 	backups, requests := newBackups(t, testkit.MakeRecipeCRD().Obj(), testkit.MakeRecipe("app", "r").Obj(), testkit.MakeKubeSystem())
 	require.False(t, backups.Archived(backup, archived), "no VRG has recorded anything yet")
-	require.Empty(t, cmp.Diff(archived, look(t, backups, backup).Recipe.Object))
+	require.Empty(t, cmp.Diff(recipe.Found{Object: archived, Archived: true}, look(t, backups, backup).Recipe))
 	require.Empty(t, requests.Of("get", "Recipe"))
 	archived.SetName("changed by the caller")
 	require.Equal(t, "r", look(t, backups, backup).Recipe.Object.GetName())

@@ -50,7 +50,7 @@ type BackupFacts struct {
 	CRD, Recipe Found
 	// VRGCRD is the CRD of VRGs.
 	VRGCRD Found
-	// Now is the time, and ServerStarted the start of Velero's server, zero where that is not known. See discoveryLag.
+	// Now is the time, and ServerStarted the start of Velero's server, zero where that is not known: long ago, then. See discoveryLag.
 	Now, ServerStarted time.Time
 	// Cluster is the UID of kube-system; with ClusterErr it is empty.
 	Cluster    types.UID
@@ -224,8 +224,7 @@ const startPrecision = 2 * time.Second
 // does not know, and a backup without the VRG is the greater loss.
 func (f BackupFacts) young(crd CRD) *obstacle {
 	known := crd.EstablishedAt.Add(discoveryLag)
-	if f.Recipe.Archived || !f.Now.Before(known) ||
-		!f.ServerStarted.IsZero() && !f.ServerStarted.Add(startPrecision).Before(crd.EstablishedAt) {
+	if f.Recipe.Archived || !f.Now.Before(known) || !f.ServerStarted.Add(startPrecision).Before(crd.EstablishedAt) {
 		return nil
 	}
 	return because(OutcomeCRDNotReady,
