@@ -273,7 +273,11 @@ func (r *Runner) step(ctx context.Context, state State, old Result, events *even
 			result.Did = result.Step.Action
 		case passing(err):
 			result.Retrying = err
-			log.WithError(err).Warn("Step of phase two is tried again")
+			level := logrus.WarnLevel
+			if apierrors.IsConflict(err) {
+				level = logrus.InfoLevel // somebody was faster, most likely a controller: that is the order of things
+			}
+			log.WithError(err).Log(level, "Step of phase two is tried again")
 		default:
 			result.Err = err
 			log.WithError(err).Error("Step of phase two failed")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	ocpappsv1 "github.com/openshift/api/apps/v1"
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -164,7 +165,9 @@ func TestPatches(t *testing.T) {
 
 func TestAConflictIsTriedAgain(t *testing.T) {
 	t.Parallel()
+	log, entries := testkit.RecordingLogger(t)
 	w := newWorld(t, heldWeb(2, false).Obj(), heldRC("web").Obj())
+	w.runner = postrestore.NewRunner(w.client, w.clock, log)
 	// Somebody changes the DeploymentConfig between every look and the patch.
 	touches := 0
 	w.requests.Fail(func(r testkit.Request) error {
@@ -185,6 +188,9 @@ func TestAConflictIsTriedAgain(t *testing.T) {
 	require.Contains(t, result.Sentence(), "scaling to 2 replicas: not yet: ")
 	require.Zero(t, w.dc("web").Spec.Replicas)
 	require.Greater(t, touches, 1, "the same pass tries again")
+	for _, entry := range entries.AllEntries() {
+		require.GreaterOrEqual(t, entry.Level, logrus.InfoLevel, "nobody needs to be warned of it: %s", entry.Message)
+	}
 
 	w.requests.Fail(nil)
 	require.Equal(t, postrestore.Done, w.result(w.pass(scope()), "web").Step.Action)
