@@ -192,7 +192,7 @@ func (b *Bed) bringUp(ctx context.Context) error {
 	}
 	group, groupCtx = errgroup.WithContext(ctx)
 	group.Go(func() error { return b.awaitControllers(groupCtx, controllers) })
-	group.Go(func() error { return b.installCRDs(groupCtx, crds) })
+	group.Go(func() error { return b.InstallCRDs(groupCtx, crds) })
 	if b.node != nil {
 		group.Go(func() error { return b.startNode(groupCtx) })
 	}

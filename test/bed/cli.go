@@ -1,18 +1,22 @@
 package bed
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/util/results"
 )
 
 const (
@@ -171,4 +175,34 @@ func (b *Bed) CarryBackup(ctx context.Context, name string) error {
 		return fmt.Errorf("carry the Backup %s into the cluster: %w", name, err)
 	}
 	return nil
+}
+
+// RestoreResults are the errors and warnings of an ended restore, as `velero restore describe` shows them: those of Velero
+// itself first, then those of the cluster's, and then those of the namespaces' items.
+func (b *Bed) RestoreResults(name string) (failures, warnings []string, err error) {
+	fail := func(err error) ([]string, []string, error) {
+		return nil, nil, fmt.Errorf("read the results of the Restore %s: %w", name, err)
+	}
+	file, err := os.Open(filepath.Join(b.ObjectDir(), bucketPrefix, "restores", name, "restore-"+name+"-results.gz"))
+	if err != nil {
+		return fail(err)
+	}
+	defer file.Close()
+	content, err := gzip.NewReader(file)
+	if err != nil {
+		return fail(err)
+	}
+	var both struct{ Errors, Warnings results.Result }
+	if err := json.NewDecoder(content).Decode(&both); err != nil {
+		return fail(err)
+	}
+	return flat(both.Errors), flat(both.Warnings), nil
+}
+
+func flat(result results.Result) []string {
+	all := slices.Concat(result.Velero, result.Cluster)
+	for _, namespace := range slices.Sorted(maps.Keys(result.Namespaces)) {
+		all = append(all, result.Namespaces[namespace]...)
+	}
+	return all
 }

@@ -18,9 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// installCRDs creates CRDs side by side and waits until all are Established and the API server lists what they define.
+// InstallCRDs creates CRDs side by side and waits until all are Established and the API server lists what they define. The
+// CRDs that are handed in take on what the server made of them. A Velero that runs already notices them within 5 minutes, or
+// when it is restarted.
 // (envtest.InstallCRDs does nearly this, but takes no context and logs through a logger that is global to the process.)
-func (b *Bed) installCRDs(ctx context.Context, crds []*apiextensionsv1.CustomResourceDefinition) error {
+func (b *Bed) InstallCRDs(ctx context.Context, crds []*apiextensionsv1.CustomResourceDefinition) error {
 	for _, crd := range crds {
 		if err := b.client.Create(ctx, crd); err != nil {
 			return fmt.Errorf("create the CustomResourceDefinition %s: %w", crd.Name, err)
