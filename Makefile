@@ -80,6 +80,10 @@ tools: ## Build the programs of the test bed into .cache/tools, those of a real 
 demo: ## Take an application through backup, loss and restore, on a real node where one can run (ARGS=-stand-in: on its stand-in)
 	@$(GO) run ./test/demo $(ARGS)
 
+.PHONY: demo-recipe
+demo-recipe: ## Take a Recipe and its VolumeReplicationGroup from one cluster to another
+	@$(GO) run ./test/recipes/demo
+
 .PHONY: lint
 lint: ## Check Go source, shell scripts and go.mod
 	$(GOLANGCI_LINT) run ./...
