@@ -4,15 +4,17 @@
 // fails.
 //
 // Run it from within the repository: `make demo`, or `go run ./test/demo`. It takes less than three minutes once the programs
-// of the test bed are built, and leaves nothing behind, also when it is interrupted.
+// of the test bed are built, and leaves nothing behind, also when it is interrupted; if it fails, a file with logs.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -66,9 +68,23 @@ func run(ctx context.Context, out *stage, standIn bool) error {
 	defer c.stop()
 	done()
 	if err := (&story{cluster: c, ground: ground, stage: out}).tell(ctx); err != nil {
-		return err
+		return errors.Join(err, keepLogs(ctx, c, out))
 	}
 	out.say("It took %.0f s in all.", time.Since(began).Seconds())
+	return nil
+}
+
+// keepLogs writes what the components have logged to a file, unless the demo was interrupted, and says where.
+func keepLogs(ctx context.Context, c *cluster, out *stage) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil
+	}
+	path := filepath.Join(os.TempDir(), "dr-demo-failed.log")
+	if err := os.WriteFile(path, []byte(c.Logs()+"\n==== all of Velero's log\n"+c.VeleroLog()), 0o600); err != nil {
+		return fmt.Errorf("keep the logs: %w", err)
+	}
+	out.print("")
+	out.say("What the components have logged is in %s.", path)
 	return nil
 }
 
