@@ -275,70 +275,9 @@ func jobAfterGoodRestore(s *scene) {
 	s.back(restored.Name, a)
 }
 
-// jobAfterVeleroLostInProgress: Velero's pod is deleted while the restore is InProgress. The restore is Failed, nobody polls its operations; the
-// data and the hook of the application are done.
-func jobAfterVeleroLostInProgress(s *scene) {
-	a := app{name: "web", replicas: 1}
-	s.deploy(a)
-	// A pod that is nobody's business here keeps the restore InProgress: after the loss it lacks its Secret.
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "password", Labels: map[string]string{velerov1.ExcludeFromBackupLabel: "true"}}}
-	s.bring(secret)
-	other := app{name: "other"}
-	require.NoError(s.t, s.Client().Create(s.t.Context(), other.claim(s.ns)))
-	template := other.dc(s.ns).Spec.Template
-	template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{
-		Name: "password", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret.Name}},
-	})
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "other", Labels: template.Labels}, Spec: template.Spec}
-	require.NoError(s.t, s.Client().Create(s.t.Context(), pod))
-	s.until(soon, func(ctx context.Context) error {
-		if err := s.Client().Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil || !hasCondition(pod, corev1.PodReady) {
-			return fmt.Errorf("pod other is not ready (%w)", err)
-		}
-		return nil
-	})
-	s.backup(allVolumes)
-	s.lose()
-	name := s.startHooked(execHook(a, note))
-	detached := s.awaitDetached(a, 1, corev1.PodReady)[0]
-	s.awaitHeld(a)
-	s.until(soon, func(context.Context) error {
-		if said := s.in(&detached, "sh", "-c", "cat /data/hooks || true"); strings.TrimSpace(said) != detached.Name {
-			return fmt.Errorf("the hook has not run: %q", said)
-		}
-		return nil
-	})
-	s.replaceVelero()
-	require.Equal(s.t, velerov1.RestorePhaseFailed, s.awaitRestore(name).Status.Phase)
-	log := s.resumedByJob(name, a)
-	assert.Equal(s.t, []string{detached.Name}, s.hooked(a), "it ran once")
-	assert.Contains(s.t, log, "whether its exec hook (web) has run to its end is not known")
-}
-
-// jobAfterVeleroLostWhileWaiting: Velero's pod is deleted while operations are waited for, those of another application.
-func jobAfterVeleroLostWhileWaiting(s *scene) {
-	a, slow := app{name: "web", replicas: 1}, app{name: "slow", replicas: 1, change: gated}
-	s.deploy(a)
-	s.create(slow)
-	s.openGate(slow)
-	s.fill(slow)
-	s.in(&s.awaitPods(slow)[0], "rm", gate)
-	s.backup(allVolumes)
-	s.lose()
-	name := s.startHooked(execHook(a, note))
-	s.awaitPhase(name, velerov1.RestorePhaseWaitingForPluginOperations)
-	s.replaceVelero()
-	s.openGate(slow)
-	s.completed(s.awaitRestore(name), 2)
-	s.resumedByJob(name)
-	s.back(name, a)
-	s.back(name, slow)
-	assert.Equal(s.t, s.detachedEver(a), s.hooked(a), "it ran once")
-}
-
-// jobAfterVeleroLostFinalizing: Velero's pod is deleted while the restore finalizes, which is when hooks are waited for. Velero does not
+// veleroLostFinalizing: Velero's pod is deleted while the restore finalizes, which is when hooks are waited for. Velero does not
 // know of them afterwards, and ends the restore. The application is back; that nobody knows how its hook ended is told.
-func jobAfterVeleroLostFinalizing(s *scene) {
+func veleroLostFinalizing(s *scene) {
 	a := app{name: "web", replicas: 1}
 	s.deploy(a)
 	s.backup(allVolumes)

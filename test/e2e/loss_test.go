@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,6 +42,8 @@ func imageMissing(s *scene) {
 	pod := s.held(restore, a, 1)[0]
 	assert.Contains(s.t, details, "DeploymentConfig "+s.ns+"/web: pod "+pod.Name+" cannot start: its init container migrate waits: ")
 	assert.Contains(s.t, details, "post-restore "+restore.Name)
+	_, log := s.awaitJob(restore.Name, batchv1.JobFailed)
+	assert.Contains(s.t, log, "pod "+pod.Name+" cannot start", "the Job can do no more, and does not try for ever")
 	run := s.postRestore(restore.Name)
 	assert.Equal(s.t, 1, run.code, run)
 	assert.Contains(s.t, run.out, "pod "+pod.Name+" cannot start")
@@ -83,29 +86,33 @@ func nodeAgentLost(s *scene) {
 	assert.Contains(s.t, s.details(name), "post-restore "+name)
 }
 
-// veleroLostWhileWaiting: Velero's pod is deleted while operations are waited for. The new one asks on.
+// veleroLostWhileWaiting: Velero's pod is deleted while operations are waited for. The new one asks on. An application with
+// an exec hook has nothing to ask for: it is the Job's.
 func veleroLostWhileWaiting(s *scene) {
-	a := app{name: "web", replicas: 2, change: gated}
-	s.create(a)
-	s.openGate(a)
-	s.fill(a)
-	s.in(&s.awaitPods(a)[0], "rm", gate)
+	hooked, slow := app{name: "hooked", replicas: 1}, app{name: "slow", replicas: 2, change: gated}
+	s.deploy(hooked)
+	s.create(slow)
+	s.openGate(slow)
+	s.fill(slow)
+	s.in(&s.awaitPods(slow)[0], "rm", gate)
 	s.backup(allVolumes)
 	s.lose()
-	name := s.startRestore()
+	name := s.startHooked(execHook(hooked, note))
 	restore := s.awaitPhase(name, velerov1.RestorePhaseWaitingForPluginOperations)
-	s.held(restore, a, 1)
+	s.held(restore, slow, 1)
 	s.replaceVelero()
-	s.held(restore, a, 1)
-	s.openGate(a)
-	restore = s.awaitRestore(name)
-	s.completed(restore, 1)
-	s.back(name, a)
+	s.held(restore, slow, 1)
+	s.openGate(slow)
+	s.completed(s.awaitRestore(name), 2)
+	s.resumedByJob(name)
+	s.back(name, slow)
+	s.back(name, hooked)
+	assert.Equal(s.t, s.detachedEver(hooked), s.hooked(hooked), "the hook ran once")
 }
 
 // veleroLostInProgress: Velero's pod is deleted while one application's data is in and another's is on its way. Velero marks
-// the restore Failed when it starts again, and gives up on that data. The Job finishes the one and keeps the other as it
-// is, which a second restore then brings back.
+// the restore Failed when it starts again, gives up on that data, and asks for no operation any more. The Job finishes the
+// one, whose hook has run as well, and keeps the other as it is, which a second restore then brings back.
 func veleroLostInProgress(s *scene) {
 	filled := app{name: "filled", replicas: 1}
 	// Its pod starts with a Secret that comes from somewhere else.
@@ -121,8 +128,14 @@ func veleroLostInProgress(s *scene) {
 	s.deploy(waiting)
 	s.backup(allVolumes)
 	s.lose()
-	name := s.startRestore()
-	s.awaitDetached(filled, 1, corev1.PodInitialized)
+	name := s.startHooked(execHook(filled, note))
+	detached := s.awaitDetached(filled, 1, corev1.PodReady)[0]
+	s.until(soon, func(context.Context) error {
+		if said := s.in(&detached, "sh", "-c", "cat /data/hooks || true"); strings.TrimSpace(said) != detached.Name {
+			return fmt.Errorf("the hook has not run: %q", said)
+		}
+		return nil
+	})
 	s.awaitVolumeRestore(name, waiting, "", velerov1.PodVolumeRestorePhaseNew)
 	s.awaitHeld(waiting)
 	run := s.postRestore(name)
@@ -134,7 +147,8 @@ func veleroLostInProgress(s *scene) {
 	job, log := s.awaitJob(name, batchv1.JobFailed)
 	assert.Nil(s.t, job.Spec.TTLSecondsAfterFinished, "a Job that has failed stays, with its log")
 	assert.Contains(s.t, log, "of volume data in pod "+s.held(restore, waiting, 1)[0].Name, "one is back, the other is not")
-	s.awaitPods(filled)
+	assert.Contains(s.t, log, "whether its exec hook (filled) has run to its end is not known")
+	assert.Equal(s.t, []string{detached.Name}, s.hooked(filled), "it ran once")
 	before := s.revisions(filled)
 
 	// What was not restored is still in the backup. The other application is live by now, and not touched.

@@ -221,7 +221,5 @@ var alone = []scenario{
 	{"node-agent lost while it fills a volume", nodeAgentLost},
 	{"Velero's pod deleted while it waits for operations", veleroLostWhileWaiting},
 	{"Velero's pod deleted in the middle of the restore", veleroLostInProgress},
-	{"the Job after Velero's pod was deleted, InProgress", jobAfterVeleroLostInProgress},
-	{"the Job after Velero's pod was deleted, waiting for operations", jobAfterVeleroLostWhileWaiting},
-	{"the Job after Velero's pod was deleted, Finalizing", jobAfterVeleroLostFinalizing},
+	{"Velero's pod deleted while it finalizes", veleroLostFinalizing},
 }

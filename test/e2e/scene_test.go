@@ -44,9 +44,11 @@ type scene struct {
 	// written is the SHA-256 of what was written, by the name of the application.
 	written map[string]string
 	// record of what happens from the first restore on; nil before.
-	record   *history.Recording
-	restores []string
-	outcome  outcome
+	record *history.Recording
+	// restores are the names of those that were begun, restoring when the last of them was.
+	restores  []string
+	restoring time.Time
+	outcome   outcome
 }
 
 // newScene returns a scene with its namespace. Its outcome is reported when the test ends.
@@ -229,7 +231,7 @@ func (s *scene) nextRestore() string {
 		s.record = history.Record(s.watching, s.VeleroNamespace(), s.ns)
 	}
 	name := fmt.Sprintf("%s-%d", s.name, len(s.restores)+1)
-	s.restores = append(s.restores, name)
+	s.restores, s.restoring = append(s.restores, name), time.Now()
 	return name
 }
 
@@ -239,8 +241,8 @@ func (s *scene) awaitRestore(name string) *velerov1.Restore {
 	defer cancel()
 	restore, err := s.WaitRestore(ctx, name)
 	require.NoError(s.t, err)
-	if s.outcome.restore == 0 && restore.Status.CompletionTimestamp != nil {
-		s.outcome.restore = time.Since(restore.CreationTimestamp.Time)
+	if s.outcome.restore == 0 {
+		s.outcome.restore = time.Since(s.restoring)
 	}
 	return restore
 }
