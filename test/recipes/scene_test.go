@@ -289,12 +289,12 @@ func key(object *unstructured.Unstructured) string {
 	return strings.ToLower(object.GetKind()) + "s " + object.GetNamespace() + "/" + object.GetName()
 }
 
-// holds asserts that a backup's archive has exactly these objects of Ramen's API and CRDs.
+// holds requires that a backup's archive has exactly these objects of Ramen's API and CRDs, and returns them.
 func (s *scene) holds(of *site, backup *velerov1.Backup, want ...string) map[string]*unstructured.Unstructured {
 	s.t.Helper()
 	objects := of.archive(s.t, backup)
 	slices.Sort(want)
-	assert.Equal(s.t, want, slices.Sorted(maps.Keys(objects)), "objects in the backup")
+	require.Equal(s.t, want, slices.Sorted(maps.Keys(objects)), "objects in the backup")
 	return objects
 }
 

@@ -100,14 +100,20 @@ func (s *scene) lose(in *site) {
 	in.reset(s.t, absent)
 }
 
-// state is a VolumeReplicationGroup's spec.replicationState.
+// state is a VolumeReplicationGroup's spec.replicationState; empty: there is none.
 func state(vrg *unstructured.Unstructured) string {
+	if vrg == nil {
+		return ""
+	}
 	value, _, _ := unstructured.NestedString(vrg.Object, "spec", "replicationState")
 	return value
 }
 
-// recipeNamespace is the namespace in which a VolumeReplicationGroup looks for its Recipe.
+// recipeNamespace is the namespace in which a VolumeReplicationGroup looks for its Recipe; empty: there is none.
 func recipeNamespace(vrg *unstructured.Unstructured) string {
+	if vrg == nil {
+		return ""
+	}
 	value, _, _ := unstructured.NestedString(vrg.Object, "spec", "kubeObjectProtection", "recipeRef", "namespace")
 	return value
 }
