@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -403,13 +404,23 @@ func (s *scene) neverBeside(name string) {
 	assert.True(s.t, detached, "DeploymentConfig %s had detached pods", name)
 }
 
-// pausedLast asserts that a DeploymentConfig was never paused with replicas before its pods were there: its controller
-// ignores a paused one.
+// pausedLast asserts that a DeploymentConfig was never paused with replicas before its own pods were there: its controller
+// ignores a paused one. They are counted as pods, since the DeploymentConfig's status follows later.
 func (s *scene) pausedLast(name string) {
 	s.t.Helper()
+	own := map[string]bool{}
 	for _, v := range s.record.SoFar() {
-		if dc, ok := v.Object.(*ocpappsv1.DeploymentConfig); ok && dc.Name == name && dc.Namespace == s.ns && dc.Spec.Paused && dc.Spec.Replicas > 0 {
-			assert.Equal(s.t, dc.Spec.Replicas, dc.Status.Replicas, "pods when it was paused (revision %d)", v.Revision)
+		switch object := v.Object.(type) {
+		case *corev1.Pod:
+			if object.Namespace == s.ns && object.Labels[contract.DeploymentConfigLabel] == name && object.Labels[contract.DisconnectedLabel] == "" {
+				own[object.Name] = !v.Deleted
+			}
+		case *ocpappsv1.DeploymentConfig:
+			if object.Name != name || object.Namespace != s.ns || !object.Spec.Paused || object.Spec.Replicas == 0 {
+				continue
+			}
+			there := slices.DeleteFunc(slices.Collect(maps.Keys(own)), func(pod string) bool { return !own[pod] })
+			assert.Len(s.t, there, int(object.Spec.Replicas), "pods when it was paused (revision %d)", v.Revision)
 			return
 		}
 	}

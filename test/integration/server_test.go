@@ -53,7 +53,8 @@ func (s *scene) neverStarts() {
 	require.Equal(s.t, velerov1.RestorePhasePartiallyFailed, restore.Status.Phase, s.report(restore.Name))
 	s.held(restore, s.ns, "web", disconnect.Originals{Replicas: 1}, 1)
 	details := s.details(restore.Name)
-	assert.Regexp(s.t, `DeploymentConfig `+s.ns+`/web: pod web-1-\w+ cannot start: its init container \S+ waits: ImagePullBackOff`, details)
+	assert.Regexp(s.t, `DeploymentConfig `+s.ns+`/web: pod web-1-\w+ cannot start: its init container \S+ waits: (ImagePullBackOff|ErrImagePull)`,
+		details, "the kubelet says the two in turn")
 	assert.Contains(s.t, details, "post-restore "+restore.Name)
 	s.failedEvent("web", "cannot start")
 	run := s.postRestore(restore.Name)
