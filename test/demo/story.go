@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -142,7 +143,7 @@ func (s *story) restoreWithout(ctx context.Context) error {
 	s.print("")
 	s.say("The application runs, with %d of its %d orders: data is lost. The restore is %s: it waits to fill a volume through a pod "+
 		"that no longer exists, and will do so for 4 hours.", len(found), ordered, r.Status.Phase)
-	return nil
+	return s.giveUp(ctx, without)
 }
 
 // orders returns what the shop has, once it can be asked. The narrator hears the answer too.
@@ -160,9 +161,6 @@ func (s *story) orders(ctx context.Context, n *narrator) (found []string, err er
 // restoreWith shows what happens with it, and checks the end.
 func (s *story) restoreWith(ctx context.Context) error {
 	if err := s.addPlugin(ctx); err != nil {
-		return err
-	}
-	if err := s.forget(ctx, without); err != nil {
 		return err
 	}
 	if err := s.lose(ctx); err != nil {
@@ -204,16 +202,30 @@ func (s *story) addPlugin(ctx context.Context) error {
 	return nil
 }
 
-// forget deletes a restore. One that was InProgress has to have failed first, which a restart of Velero sees to.
-func (s *story) forget(ctx context.Context, name string) error {
-	s.command("velero", "restore", "delete", name, "--confirm")
-	if _, err := s.WaitRestore(ctx, name); err != nil {
+// giveUp ends a restore that hangs, and deletes it. What it waits for is cancelled first, because a restore that hangs while Velero is
+// restarted comes to its end twice, in the old server and in the new one; and one that ends after its claims are gone keeps Velero from
+// finishing any other restore for ten minutes (restore_finalizer_controller.go, patchDynamicPVWithVolumeInfo).
+func (s *story) giveUp(ctx context.Context, name string) error {
+	var pending velerov1.PodVolumeRestoreList
+	if err := s.Client().List(ctx, &pending, client.InNamespace(s.VeleroNamespace()), client.MatchingLabels{velerov1.RestoreNameLabel: name}); err != nil {
+		return fmt.Errorf("list the PodVolumeRestores of restore %s: %w", name, err)
+	}
+	cancelled := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"phase":%q}}`, velerov1.PodVolumeRestorePhaseCanceled))
+	for i := range pending.Items {
+		if err := s.Client().Patch(ctx, &pending.Items[i], cancelled); err != nil {
+			return fmt.Errorf("cancel PodVolumeRestore %s: %w", pending.Items[i].Name, err)
+		}
+	}
+	ended, err := s.WaitRestore(ctx, name)
+	if err != nil {
 		return err
 	}
+	s.say("Its volume restore is cancelled, and so it ends: %s.", ended.Status.Phase)
+	s.command("velero", "restore", "delete", name, "--confirm")
 	if _, err := s.Velero(ctx, "restore", "delete", name, "--confirm"); err != nil {
 		return err
 	}
-	return s.awaitGone(ctx, &velerov1.Restore{ObjectMeta: metav1.ObjectMeta{Namespace: s.VeleroNamespace(), Name: name}})
+	return s.awaitGone(ctx, ended)
 }
 
 // awaitGone waits until an object is no more.
