@@ -100,6 +100,7 @@ func veleroLostWhileWaiting(s *scene) {
 	name := s.startHooked(execHook(hooked, note))
 	restore := s.awaitPhase(name, velerov1.RestorePhaseWaitingForPluginOperations)
 	s.held(restore, slow, 1)
+	s.awaitHook(hooked)
 	s.replaceVelero()
 	s.held(restore, slow, 1)
 	s.openGate(slow)
@@ -129,13 +130,7 @@ func veleroLostInProgress(s *scene) {
 	s.backup(allVolumes)
 	s.lose()
 	name := s.startHooked(execHook(filled, note))
-	detached := s.awaitDetached(filled, 1, corev1.PodReady)[0]
-	s.until(soon, func(context.Context) error {
-		if said := s.in(&detached, "sh", "-c", "cat /data/hooks || true"); strings.TrimSpace(said) != detached.Name {
-			return fmt.Errorf("the hook has not run: %q", said)
-		}
-		return nil
-	})
+	detached := s.awaitHook(filled)
 	s.awaitVolumeRestore(name, waiting, "", velerov1.PodVolumeRestorePhaseNew)
 	s.awaitHeld(waiting)
 	run := s.postRestore(name)
@@ -159,6 +154,21 @@ func veleroLostInProgress(s *scene) {
 	s.proven(again.Name, waiting)
 	assert.Equal(s.t, before, s.revisions(filled))
 	s.back(name, filled)
+}
+
+// awaitHook waits until the hook has left its note in the detached pod of an application, and returns that pod. Velero runs
+// hooks in its own process (velero internal/hook/wait_exec_hook_handler.go): one that has not run when the process ends
+// never runs.
+func (s *scene) awaitHook(a app) corev1.Pod {
+	s.t.Helper()
+	pod := s.awaitDetached(a, 1, corev1.PodReady)[0]
+	s.until(soon, func(context.Context) error {
+		if said := s.in(&pod, "sh", "-c", "cat /data/hooks || true"); strings.TrimSpace(said) != pod.Name {
+			return fmt.Errorf("the hook has not run in pod %s: %q", pod.Name, said)
+		}
+		return nil
+	})
+	return pod
 }
 
 // replaceVelero deletes Velero's pod and waits until the next one serves.
