@@ -399,10 +399,14 @@ func (s *scene) objects(namespace string) []client.Object {
 }
 
 // revisions returns what identifies the present state of a namespace's pods and DeploymentConfigs: specs and metadata, not
-// the status that controllers keep writing.
+// the status that controllers keep writing, and not OpenShift's deployer pods, which come and go by themselves: a held
+// DeploymentConfig rolls out its 0 replicas.
 func (s *scene) revisions(namespace string) map[string]string {
 	revisions := map[string]string{}
 	for _, object := range s.objects(namespace) {
+		if object.GetLabels()[contract.DeployerPodForLabel] != "" {
+			continue
+		}
 		revisions[fmt.Sprintf("%T %s", object, object.GetName())] = fmt.Sprintf("%s generation %d labels %v annotations %v going %v",
 			object.GetUID(), object.GetGeneration(), object.GetLabels(), object.GetAnnotations(), object.GetDeletionTimestamp() != nil)
 	}
