@@ -40,8 +40,13 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	t.Helper()
 	scheme, err := restore.NewScheme()
 	require.NoError(t, err)
+	// The fake keeps what it is given, and tests that run side by side share their objects.
+	own := make([]client.Object, len(objects))
+	for i, object := range objects {
+		own[i] = object.DeepCopyObject().(client.Object)
+	}
 	c := &cluster{}
-	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(own...).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			if err := c.answer(ctx, "get", obj, key.Namespace); err != nil {
 				return err
