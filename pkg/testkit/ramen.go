@@ -99,6 +99,9 @@ func makeRamen(apiVersion, kind, namespace, name string) *Ramen {
 // Obj returns a copy of what was built.
 func (r *Ramen) Obj() *unstructured.Unstructured { return r.object.DeepCopy() }
 
+// Copy returns another one, for a test that changes what it shares with others.
+func (r *Ramen) Copy() *Ramen { return &Ramen{object: *r.Obj()} }
+
 // Field sets a field, whatever its shape. The value is copied.
 func (r *Ramen) Field(value any, path ...string) *Ramen {
 	if err := unstructured.SetNestedField(r.object.Object, value, path...); err != nil {

@@ -198,7 +198,7 @@ func TestRestore(t *testing.T) {
 				}
 				vrg := backedUp()
 				if tc.vrg != nil {
-					vrg = tc.vrg
+					vrg = tc.vrg.Copy()
 				}
 				input := testkit.Input(r, vrg.Obj())
 				before := input.Item.(*unstructured.Unstructured).DeepCopy()
