@@ -271,3 +271,12 @@ func triggerFrom(trigger any) map[string]any {
 	from, _ := field.(map[string]any)
 	return from
 }
+
+// TargetNamespace returns the namespace that a restore with this mapping (spec.namespaceMapping, nil: none) puts items of a
+// source namespace into.
+func TargetNamespace(mapping map[string]string, source string) string {
+	if target, ok := mapping[source]; ok {
+		return target
+	}
+	return source
+}

@@ -179,7 +179,7 @@ func (p VRGPreparation) mapReference(item *unstructured.Unstructured, mapping ma
 		return nil
 	}
 	source := p.reference.Key.Namespace
-	if target := mapped(mapping, source); target != source || p.reference.NamespaceOmitted {
+	if target := disconnect.TargetNamespace(mapping, source); target != source || p.reference.NamespaceOmitted {
 		if err := unstructured.SetNestedField(item.Object, target, "spec", "kubeObjectProtection", "recipeRef", "namespace"); err != nil {
 			return fmt.Errorf("set spec.kubeObjectProtection.recipeRef.namespace: %w", err)
 		}
@@ -222,12 +222,4 @@ func (r Record) provenance() (string, error) {
 		return "", fmt.Errorf("encode %s: %w", contract.RecipeProvenanceAnnotation, err)
 	}
 	return string(data), nil
-}
-
-// mapped returns the namespace that a source namespace is restored into.
-func mapped(mapping map[string]string, source string) string {
-	if target, ok := mapping[source]; ok {
-		return target
-	}
-	return source
 }

@@ -129,7 +129,7 @@ func (f VRGFacts) withoutRecipe() (disconnect.Decision, bool) {
 	case reference.Key.Name == "":
 		return refused("it refers to a Recipe and does not name it: Ramen could not use it"), true
 	}
-	recipe := types.NamespacedName{Namespace: mapped(f.Mapping, reference.Key.Namespace), Name: reference.Key.Name}
+	recipe := types.NamespacedName{Namespace: disconnect.TargetNamespace(f.Mapping, reference.Key.Namespace), Name: reference.Key.Name}
 	if problem := unready(contract.RecipeCRD, f.RecipeCRD); problem != "" {
 		return refused("it needs Recipe %s: %s", recipe, problem), true
 	}
@@ -161,7 +161,7 @@ func (f VRGFacts) whereIsTheRecipe() string {
 // <namespace>/<name> of the VRG, and would find nothing (internal/controller/vrg_kubeobjects.go).
 func (f VRGFacts) failsOverElsewhere() (disconnect.Decision, bool) {
 	source := f.Backup.GetNamespace()
-	target := mapped(f.Mapping, source)
+	target := disconnect.TargetNamespace(f.Mapping, source)
 	if f.Mode != Failover || source == target {
 		return disconnect.Decision{}, false
 	}

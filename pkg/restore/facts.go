@@ -91,10 +91,7 @@ func (f *Facts) First(key string) bool {
 
 // TargetNamespace returns the namespace that items of a source namespace are restored into.
 func (f *Facts) TargetNamespace(source string) string {
-	if target, ok := f.restore.Spec.NamespaceMapping[source]; ok {
-		return target
-	}
-	return source
+	return disconnect.TargetNamespace(f.restore.Spec.NamespaceMapping, source)
 }
 
 // Scope tells whether the restore brings DeploymentConfigs. Where the backup cannot be read, it is taken to hold them,
