@@ -17,7 +17,6 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/plugin/velero"
 
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/contract"
-	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/disconnect"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/recipe"
 	"github.com/oadp-dr/velero-plugin-for-openshift-dr/pkg/restore"
 )
@@ -86,7 +85,7 @@ type RestoreFacts struct {
 
 // TargetNamespace returns the namespace that items of a source namespace are restored into.
 func (f *RestoreFacts) TargetNamespace(source string) string {
-	return disconnect.TargetNamespace(f.restore.Spec.NamespaceMapping, source)
+	return restore.TargetNamespace(f.restore, source)
 }
 
 // Settings returns the settings of the restore, from the ConfigMap in its namespace, which is Velero's, and from its

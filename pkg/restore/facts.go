@@ -90,8 +90,11 @@ func (f *Facts) First(key string) bool {
 }
 
 // TargetNamespace returns the namespace that items of a source namespace are restored into.
-func (f *Facts) TargetNamespace(source string) string {
-	return disconnect.TargetNamespace(f.restore.Spec.NamespaceMapping, source)
+func (f *Facts) TargetNamespace(source string) string { return TargetNamespace(f.restore, source) }
+
+// TargetNamespace returns the namespace that a restore puts items of a source namespace into.
+func TargetNamespace(restore *velerov1.Restore, source string) string {
+	return disconnect.TargetNamespace(restore.Spec.NamespaceMapping, source)
 }
 
 // Scope tells whether the restore brings DeploymentConfigs. Where the backup cannot be read, it is taken to hold them,
